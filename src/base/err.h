@@ -6,6 +6,7 @@
  * err may be NULL everywhere. */
 #ifndef CB_BASE_ERR_H
 #define CB_BASE_ERR_H
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The codes users and Lua see; docs/reference/interfaces.md says what each means.
@@ -49,8 +50,9 @@ struct cb_err {
   int status;             /* HTTP status, or 0 */
   int64_t retry_after_ms; /* with CB_RATE_LIMITED; else 0 */
   char text[480];
+  bool unknown;           /* the request may have been carried out all the same */
 };
-#define CB_ERR_INIT { CB_OK, 0, 0, 0, "" }
+#define CB_ERR_INIT { CB_OK, 0, 0, 0, "", false }
 
 /* Fills *err and returns code. */
 int cb_err_set(struct cb_err *err, enum cb_code code, const char *fmt, ...)
