@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- Output handler for busted: names what failed and ends with "N passed, N failed".
-return function(options)
+return function()
+  local busted = require "busted"
   local handler = require "busted.outputHandlers.base"()
-  handler:subscribe(options)
 
   handler.suiteEnd = function()
     for _, list in ipairs { handler.failures, handler.errors } do
@@ -21,5 +21,6 @@ return function(options)
     io.stdout:flush()
     return nil, true
   end
+  busted.subscribe({ "suite", "end" }, handler.suiteEnd)
   return handler
 end
