@@ -15,10 +15,12 @@
 
 enum cb_tree_mode { CB_TREE_FILE = 0100644, CB_TREE_PROGRAM = 0100755, CB_TREE_LINK = 0120000 };
 
-/* What a tree may hold unless told otherwise. */
-enum { CB_TREE_MAX_FILES = 50000, CB_TREE_MAX_BYTES = 100 << 20 };
-/* Bytes of the longest manifest of n entries: mode, size, digest, path and separators. */
-#define CB_MANIFEST_MAX_BYTES(n) ((size_t)(n) * 4300)
+/* What a tree may hold unless told otherwise, and what a manifest may take in any case. */
+enum {
+  CB_TREE_MAX_FILES = 50000,
+  CB_TREE_MAX_BYTES = 100 << 20,
+  CB_MANIFEST_MAX_BYTES = 64 << 20
+};
 
 struct cb_manifest_entry {
   enum cb_tree_mode mode;

@@ -3,7 +3,7 @@
  *     crewbox-pack 1 LF  manifest LENGTH LF BYTES  { file INDEX LENGTH LF BYTES }  end SHA256 LF
  * Pure: bytes go out and come in through functions of the caller, contents are streamed. A full
  * pack has the content of every entry, a result pack only what differs from a base. Not thread
- * safe. A failed writer or reader stays failed. */
+ * safe. After a failure a writer or reader may not be used further; neither owns anything. */
 #ifndef CB_WIRE_PACK_H
 #define CB_WIRE_PACK_H
 #include <stdbool.h>

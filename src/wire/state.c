@@ -136,8 +136,9 @@ enum field {
   F_FINDINGS_SHA256,
   F_COUNT
 };
-static const char *const others[] = { "run",   "phase", "stopped",       "exit",           "signal", "oom",
-                                      "why",   "error", "findings_size", "findings_sha256" };
+static const char *const others[] = { "run",           "phase", "stopped", "exit",
+                                      "signal",        "oom",   "why",     "error",
+                                      "findings_size", "findings_sha256" };
 _Static_assert(sizeof others / sizeof *others == F_COUNT - NUMBERS, "one name a field");
 
 static int field_of(const struct cb_record *rec)
