@@ -1,0 +1,38 @@
+-- SPDX-License-Identifier: MIT
+-- Exit statuses of the command line (docs/reference/interfaces.md section 9), and which of them
+-- an error or the end of a run means.
+local M = {
+  DONE = 0,
+  FAILED = 1,
+  USAGE = 2,
+  CANCELLED = 3,
+  LOST = 4,
+  MISSING = 5,
+}
+
+M.HELP = [[
+Exit status: 0 done; 1 the run failed; 2 usage or bad input; 3 the run was cancelled;
+4 the run or its box was lost; 5 something the command needs is missing.]]
+
+local OF_STATE = {
+  succeeded = M.DONE, failed = M.FAILED, timed_out = M.FAILED, cancelled = M.CANCELLED, lost = M.LOST,
+}
+
+--- @param state string a final state of a run
+--- @return number
+function M.of_state(state) return OF_STATE[state] or M.FAILED end
+
+-- Codes that say the person asked for something that cannot be; the rest is the world's.
+local INPUT = {
+  invalid = true, not_found = true, conflict = true, exists = true, too_large = true,
+  contains_secret = true, denied = true,
+}
+
+--- @param e crewbox.Error an error that stopped a verb
+--- @return number
+function M.of_error(e)
+  if e.exit_status then return e.exit_status end
+  return INPUT[e.code] and M.USAGE or M.MISSING
+end
+
+return M
