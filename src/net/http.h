@@ -29,7 +29,8 @@ struct cb_http_req {          /* everything is copied by cb_http_start */
   int64_t connect_timeout_ms; /* 0: 10 s */
   int64_t timeout_ms;         /* total; 0: 60 s; -1: none (streams) */
   int64_t idle_timeout_ms;    /* no byte for this long: CB_TIMEOUT; 0: none */
-  size_t max_bytes;           /* of the answer's body; 0: 16 MiB; over it CB_TOO_LARGE */
+  size_t max_bytes;           /* of the answer's body; 0: 16 MiB, with on_data no bound; over it
+                               * CB_TOO_LARGE */
   size_t max_header_bytes;    /* 0: 64 KiB */
   bool fresh;                 /* on a new connection (after a pause, after a reset) */
   /* Streaming: called with each piece instead of collecting the body. status and content type
@@ -55,10 +56,15 @@ struct cb_http;
  * gives err (CB_UNREACHABLE, CB_TIMEOUT, CB_TOO_LARGE, CB_PROTOCOL, CB_CANCELLED, CB_CLOSED) and
  * res NULL. err->status is the status if a head had come. sent tells whether the request may have reached the
  * server. [I/O thread] Returns NULL with *err filled (and no callback) for misuse or no memory. */
+/* A POST or PATCH is sent once: when a kept connection breaks before any answer, it fails with
+ * sent = true instead of being repeated behind the caller's back. Other methods may be repeated
+ * on a new connection by libcurl. http:// to this host's loopback and unix sockets never use a
+ * proxy of the environment. */
 struct cb_http *cb_http_start(struct cb_io *io, const struct cb_http_req *req,
                               void (*done)(void *arg, struct cb_http_res *res,
                                            const struct cb_err *err, bool sent),
                               void *arg, struct cb_err *err);
-/* Ends it early; done comes with CB_CANCELLED before this returns. */
+/* Ends it early; done comes with CB_CANCELLED before this returns. Safe from any callback, also
+ * from those of this transfer; not after done. */
 void cb_http_cancel(struct cb_http *h);
 #endif

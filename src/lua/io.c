@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT
+ * io.c: core.io(), the I/O handle. Each waiting method turns its options into JSON on the Lua
+ * side (where mistakes raise) and starts on the I/O side, where Lua is out of reach. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "lua/lib.h"
+#include "net/http.h"
+#include "net/io.h"
+
+#define IO_MT "crewbox.io"
+
+struct l_io {
+  struct cb_io *io;              /* NULL until made */
+  struct cb_completion *pending; /* drained, not yet in Lua: survives an error half way */
+};
+
+/* ---- options ----------------------------------------------------------------------------- */
+
+enum kind { TEXT, NUMBER, FLAG, LIST };
+
+struct option {
+  const char *name;
+  enum kind kind;
+  bool required;
+};
+
+static bool list_of_text(const json_t *v)
+{
+  if (!json_is_array(v))
+    return json_is_object(v) && json_object_size(v) == 0; /* {} */
+  for (size_t i = 0; i < json_array_size(v); i++) {
+    const json_t *item = json_array_get(v, i);
+    if (!json_is_string(item) || strlen(json_string_value(item)) != json_string_length(item))
+      return false;
+  }
+  return true;
+}
+
+static bool fits(const json_t *v, const struct option *o)
+{
+  switch (o->kind) {
+  case TEXT:
+    return json_is_string(v);
+  case NUMBER:
+    return json_is_number(v);
+  case FLAG:
+    return json_is_boolean(v);
+  case LIST:
+    return list_of_text(v);
+  }
+  return false;
+}
+
+/* The options table at argument 2 as JSON, checked; raises on any mistake. */
+static json_t *check_options(lua_State *L, const struct option *list, size_t count)
+{
+  static const char *const words[] = { "a string", "a number", "a boolean",
+                                       "a list of strings without zeros" };
+  struct cb_err err = CB_ERR_INIT;
+  const char *key;
+  json_t *item;
+  luaL_checktype(L, 2, LUA_TTABLE);
+  json_t *o = cb_lua_to_json(L, 2, &err);
+  if (o && !json_is_object(o)) {
+    cb_err_set(&err, CB_INVALID, "a table of named options expected");
+  } else if (o) {
+    json_object_foreach(o, key, item) {
+      size_t i = 0;
+      while (i < count && strcmp(key, list[i].name) != 0)
+        i++;
+      if (i == count)
+        cb_err_set(&err, CB_INVALID, "unknown option '%.40s'", key);
+      else if (!fits(item, &list[i]))
+        cb_err_set(&err, CB_INVALID, "option '%s' must be %s", key, words[list[i].kind]);
+    }
+    for (size_t i = 0; i < count; i++) {
+      if (list[i].required && !json_object_get(o, list[i].name))
+        cb_err_set(&err, CB_INVALID, "option '%s' is missing", list[i].name);
+    }
+  }
+  if (err.code) {
+    json_decref(o);
+    luaL_argerror(L, 2, err.text);
+  }
+  return o;
+}
+
+static int64_t number(const json_t *o, const char *name)
+{
+  return (int64_t)json_number_value(json_object_get(o, name));
+}
+
+static const char *text(const json_t *o, const char *name)
+{
+  return json_string_value(json_object_get(o, name));
+}
+
+/* ---- ops --------------------------------------------------------------------------------- */
+
+struct op {
+  struct cb_io *io;
+  uint64_t id;
+  json_t *args;
+  void *handle; /* what runs, for cancel */
+};
+
+static void free_op(struct op *op)
+{
+  json_decref(op->args);
+  cb_free(op);
+}
+
+/* The last completion: after it the op is gone. */
+static void end_op(struct op *op, json_t *value, const struct cb_err *err)
+{
+  cb_io_complete(op->io, op->id, value, err, false);
+  free_op(op);
+}
+
+/* Makes an op of args (taken) and starts it on the I/O thread: op, or nil and an error. */
+static int submit(lua_State *L, struct cb_io *io, json_t *args,
+                  void (*start)(struct cb_io *io, void *op), void (*cancel)(void *op))
+{
+  struct cb_err err = CB_ERR_INIT;
+  struct op *op = cb_calloc(1, sizeof *op);
+  if (!op) {
+    json_decref(args);
+    cb_err_no_memory(&err);
+    return cb_lua_fail(L, &err);
+  }
+  op->io = io;
+  op->args = args;
+  uint64_t id = op->id = cb_io_op(io, cancel, op);
+  if (id == 0)
+    cb_err_no_memory(&err);
+  else if (cb_io_post(io, start, op, &err))
+    cb_io_forget(io, id);
+  if (err.code) {
+    free_op(op);
+    return cb_lua_fail(L, &err);
+  }
+  cb_lua_push_int(L, (int64_t)id);
+  return 1;
+}
+
+static int closed(lua_State *L)
+{
+  struct cb_err err = CB_ERR_INIT;
+  cb_err_set(&err, CB_CLOSED, "the I/O handle is closed or belongs to another process");
+  return cb_lua_fail(L, &err);
+}
+
+static struct l_io *check(lua_State *L)
+{
+  return luaL_checkudata(L, 1, IO_MT);
+}
+
+struct cb_io *cb_lua_check_io(lua_State *L, int i)
+{
+  struct l_io *ud = luaL_checkudata(L, i, IO_MT);
+  return ud->io && cb_io_alive(ud->io) ? ud->io : NULL;
+}
+
+/* ---- sleep ------------------------------------------------------------------------------- */
+
+static void sleep_over(void *arg)
+{
+  end_op(arg, json_true(), NULL);
+}
+
+static void sleep_start(struct cb_io *io, void *arg)
+{
+  struct op *op = arg;
+  struct cb_err err = CB_ERR_INIT;
+  op->handle = cb_timer_start(io, number(op->args, "ms"), sleep_over, op);
+  if (op->handle)
+    return;
+  if (cb_io_closing(io))
+    cb_err_set(&err, CB_CLOSED, "the I/O handle is closed");
+  else
+    cb_err_no_memory(&err);
+  end_op(op, NULL, &err);
+}
+
+static void sleep_cancel(void *arg)
+{
+  struct op *op = arg;
+  struct cb_err err = CB_ERR_INIT;
+  cb_timer_stop(op->handle);
+  cb_err_set(&err, CB_CANCELLED, "sleep: cancelled");
+  end_op(op, NULL, &err);
+}
+
+static int io_sleep(lua_State *L)
+{
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  lua_Number ms = luaL_checknumber(L, 2);
+  luaL_argcheck(L, ms >= 0 && ms <= 1e12, 2, "milliseconds, 0 or more");
+  if (!io)
+    return closed(L);
+  return submit(L, io, json_pack("{s:I}", "ms", (json_int_t)ms), sleep_start, sleep_cancel);
+}
+
+/* ---- http -------------------------------------------------------------------------------- */
+
+/* {name = value}; a header that came twice is joined by ", " as RFC 9110 5.3 allows. */
+static json_t *headers_of(const struct cb_http_res *res)
+{
+  json_t *o = json_object();
+  const char *p = res->headers.p, *end = p ? p + res->headers.len : NULL;
+  while (o && p && p < end) {
+    const char *eol = memchr(p, '\n', (size_t)(end - p));
+    const char *colon = memchr(p, ':', (size_t)(eol - p));
+    const char *value = colon + 2;
+    size_t name_len = (size_t)(colon - p), n = (size_t)(eol - value);
+    const json_t *before = json_object_getn(o, p, name_len);
+    json_t *now = before ? json_sprintf("%s, %.*s", json_string_value(before), (int)n, value)
+                         : json_stringn_nocheck(value, n);
+    if (now) /* NULL: a joined value that is not UTF-8 stays what it was */
+      json_object_setn_new_nocheck(o, p, name_len, now);
+    p = eol + 1;
+  }
+  return o;
+}
+
+static void http_done(void *arg, struct cb_http_res *res, const struct cb_err *err, bool sent)
+{
+  struct op *op = arg;
+  (void)sent;
+  if (!res) {
+    end_op(op, NULL, err);
+    return;
+  }
+  json_t *v = json_object();
+  json_object_set_new(v, "status", json_integer(res->status));
+  json_object_set_new_nocheck(v, "body",
+                              json_stringn_nocheck(res->body.p ? res->body.p : "", res->body.len));
+  json_object_set_new(v, "headers", headers_of(res));
+  end_op(op, v, NULL);
+}
+
+static void http_start(struct cb_io *io, void *arg)
+{
+  struct op *op = arg;
+  const json_t *a = op->args, *body = json_object_get(a, "body"),
+               *list = json_object_get(a, "headers");
+  struct cb_err err = CB_ERR_INIT;
+  size_t count = json_array_size(list);
+  const char **headers = cb_calloc(count + 1, sizeof(const char *));
+  if (!headers) {
+    cb_err_no_memory(&err);
+    end_op(op, NULL, &err);
+    return;
+  }
+  for (size_t i = 0; i < count; i++)
+    headers[i] = json_string_value(json_array_get(list, i));
+  struct cb_http_req req = {
+    .method = text(a, "method"),
+    .url = text(a, "url"),
+    .unix_socket = text(a, "unix_socket"),
+    .headers = headers,
+    .body = json_string_value(body),
+    .body_len = json_string_length(body),
+    .timeout_ms = number(a, "timeout_ms"),
+    .connect_timeout_ms = number(a, "connect_timeout_ms"),
+    .idle_timeout_ms = number(a, "idle_timeout_ms"),
+    .max_bytes = (size_t)number(a, "max_bytes"),
+    .fresh = json_is_true(json_object_get(a, "fresh")),
+  };
+  op->handle = cb_http_start(io, &req, http_done, op, &err);
+  cb_free(headers);
+  if (!op->handle)
+    end_op(op, NULL, &err);
+}
+
+static void http_cancel(void *arg)
+{
+  struct op *op = arg;
+  cb_http_cancel(op->handle);
+}
+
+static int io_http(lua_State *L)
+{
+  static const struct option options[] = {
+    { "method", TEXT, false },      { "url", TEXT, true },
+    { "headers", LIST, false },     { "body", TEXT, false },
+    { "unix_socket", TEXT, false }, { "timeout_ms", NUMBER, false },
+    { "max_bytes", NUMBER, false }, { "connect_timeout_ms", NUMBER, false },
+    { "fresh", FLAG, false },       { "idle_timeout_ms", NUMBER, false },
+  };
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  json_t *args = check_options(L, options, sizeof options / sizeof *options);
+  if (!io) {
+    json_decref(args);
+    return closed(L);
+  }
+  return submit(L, io, args, http_start, http_cancel);
+}
+
+/* ---- the handle -------------------------------------------------------------------------- */
+
+static int io_fd(lua_State *L)
+{
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  if (!io)
+    return closed(L);
+  lua_pushinteger(L, cb_io_fd(io));
+  return 1;
+}
+
+static int io_step(lua_State *L)
+{
+  struct l_io *ud = check(L);
+  lua_Number ms = luaL_optnumber(L, 2, -1);
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  if (!io)
+    return closed(L);
+  lua_pushboolean(L, ud->pending || cb_io_wait(io, (int64_t)ms) > 0);
+  return 1;
+}
+
+static void push_completion(lua_State *L, const struct cb_completion *c)
+{
+  lua_createtable(L, 0, 3);
+  cb_lua_push_int(L, (int64_t)c->op);
+  lua_setfield(L, -2, "op");
+  if (c->err.code) {
+    cb_lua_push_err(L, &c->err);
+    lua_setfield(L, -2, "err");
+  }
+  if (c->value) {
+    cb_lua_push_json(L, c->value);
+    lua_setfield(L, -2, "value");
+  }
+  if (c->more) {
+    lua_pushboolean(L, 1);
+    lua_setfield(L, -2, "more");
+  }
+}
+
+static int io_drain(lua_State *L)
+{
+  struct l_io *ud = check(L);
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  if (!io)
+    return closed(L);
+  struct cb_link **end = (struct cb_link **)&ud->pending;
+  while (*end)
+    end = &(*end)->next;
+  *end = (struct cb_link *)cb_io_drain(io);
+  lua_newtable(L);
+  for (int i = 1; ud->pending; i++) {
+    struct cb_completion *c = ud->pending;
+    push_completion(L, c);
+    lua_rawseti(L, -2, i);
+    ud->pending = (struct cb_completion *)c->link.next;
+    cb_completion_free(c);
+  }
+  return 1;
+}
+
+static int io_cancel(lua_State *L)
+{
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  int64_t op = cb_lua_check_int(L, 2);
+  if (!io)
+    return closed(L);
+  cb_io_cancel(io, (uint64_t)op);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+static int io_work_count(lua_State *L)
+{
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  if (!io)
+    return closed(L);
+  cb_lua_push_int(L, (int64_t)cb_io_ops(io));
+  return 1;
+}
+
+static void drop_pending(struct l_io *ud)
+{
+  while (ud->pending) {
+    struct cb_completion *c = ud->pending;
+    ud->pending = (struct cb_completion *)c->link.next;
+    cb_completion_free(c);
+  }
+}
+
+/* Ends the threads. The memory stays until __gc: stores, providers and watches made on this
+ * handle may still be told to close. */
+static int io_close(lua_State *L)
+{
+  struct l_io *ud = check(L);
+  if (ud->io)
+    cb_io_close(ud->io);
+  drop_pending(ud);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+static int io_gc(lua_State *L)
+{
+  struct l_io *ud = check(L);
+  drop_pending(ud);
+  cb_io_free(ud->io);
+  ud->io = NULL;
+  return 0;
+}
+
+static int io_scope_end(lua_State *L) /* __close; gives nothing back */
+{
+  io_close(L);
+  return 0;
+}
+
+static int io_tostring(lua_State *L)
+{
+  struct l_io *ud = check(L);
+  if (cb_lua_check_io(L, 1))
+    lua_pushfstring(L, "crewbox.io (%p)", (void *)ud);
+  else
+    lua_pushliteral(L, "crewbox.io (closed)");
+  return 1;
+}
+
+static int io_new(lua_State *L)
+{
+  struct cb_err err = CB_ERR_INIT;
+  struct l_io *ud = lua_newuserdatauv(L, sizeof *ud, 1);
+  ud->io = NULL;
+  ud->pending = NULL;
+  luaL_setmetatable(L, IO_MT);
+  if (cb_io_new(&ud->io, &err))
+    return cb_lua_fail(L, &err);
+  return 1;
+}
+
+static const luaL_Reg methods[] = {
+  { "fd", io_fd },         { "step", io_step },   { "drain", io_drain },
+  { "cancel", io_cancel }, { "close", io_close }, { "sleep", io_sleep },
+  { "http", io_http },     { "work_count", io_work_count },
+  { NULL, NULL },
+};
+
+static const luaL_Reg meta[] = {
+  { "__gc", io_gc },
+  { "__close", io_scope_end },
+  { "__tostring", io_tostring },
+  { NULL, NULL },
+};
+
+void cb_lua_open_io(lua_State *L)
+{
+  luaL_newmetatable(L, IO_MT);
+  luaL_setfuncs(L, meta, 0);
+  lua_pushliteral(L, IO_MT);
+  lua_setfield(L, -2, "__name");
+  luaL_newlib(L, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+  lua_pushcfunction(L, io_new);
+  lua_setfield(L, -2, "io");
+}
