@@ -61,10 +61,13 @@ $(BUILD)/crewbox-init: $(INIT_OBJ)
 $(BUILD)/crewbox-supervise: $(SUPERVISE_OBJ)
 	$(CC) -static $(CFLAGS) -o $@ $^
 
+# bin/crewbox with its three places filled in: Lua files, C module, programs. $$abi is the shell's.
+fill_in = sed -e 's|@LUA_DIR@|$(1)|g' -e 's|@LUA_CDIR@|$(2)|g' -e 's|@LIBEXEC@|$(3)|g' bin/crewbox
+
 # Runnable from the tree: finds its Lua files and its C module where the build left them.
-$(BUILD)/crewbox: bin/crewbox
+$(BUILD)/crewbox: bin/crewbox Makefile
 	@mkdir -p $(@D)
-	sed -e 's|@ROOT@|$(CURDIR)|g' -e 's|@BUILD@|$(abspath $(BUILD))|g' $< > $@ && chmod +x $@
+	$(call fill_in,$(CURDIR)/lua,$(abspath $(BUILD))/lua/$$abi,$(abspath $(BUILD))) > $@ && chmod +x $@
 
 $(BUILD)/test/%_test: spec/c/%_test.c spec/c/check.h $(TEST_OBJ)
 	@mkdir -p $(@D)
@@ -87,21 +90,55 @@ test-c: $(C_TESTS)
 test-5.4 test-jit test-kill test-agents: all
 	@sh spec/run $(patsubst test-%,%,$@)
 
+fuzz:
+	@sh scripts/fuzz
+
 lint:
 	@sh scripts/lint
 
+# Where things end up. A rock gives its own folders and is for one Lua.
+BINDIR     ?= $(PREFIX)/bin
+LIBEXECDIR ?= $(PREFIX)/libexec/crewbox
+SHAREDIR   ?= $(PREFIX)/share/lua
+LIBDIR     ?= $(PREFIX)/lib/lua
+
+# $(call install_lua,FOLDER): the Lua files, and one that says where the programs are.
+define install_lua
+	cd lua && find crewbox -name '*.lua' -exec install -D -m 644 '{}' '$(1)/{}' ';'
+	printf '%s\n' '-- Written by the installation: where the programs of crewbox are.' \
+	  'return { libexec = "$(LIBEXECDIR)" }' > '$(1)/crewbox/installed.lua'
+endef
+
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/crewbox $(DESTDIR)$(PREFIX)/lib/lua/5.4/crewbox \
-	  $(DESTDIR)$(PREFIX)/lib/lua/5.1/crewbox $(DESTDIR)$(PREFIX)/share/lua/5.4 $(DESTDIR)$(PREFIX)/share/lua/5.1
-	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(DESTDIR)$(PREFIX)/libexec/crewbox/
-	for v in 5.4 5.1; do install -m 755 $(BUILD)/lua/$$v/crewbox/core.so $(DESTDIR)$(PREFIX)/lib/lua/$$v/crewbox/ && \
-	  cp -R lua/crewbox $(DESTDIR)$(PREFIX)/share/lua/$$v/ || exit 1; done
-	sed -e 's|@ROOT@|$(PREFIX)/share/lua/5.4|g; s|@ROOT@/lua|@ROOT@|g' -e 's|@BUILD@|$(PREFIX)/libexec/crewbox|g' bin/crewbox > $(DESTDIR)$(PREFIX)/bin/crewbox
-	chmod 755 $(DESTDIR)$(PREFIX)/bin/crewbox
+	install -d '$(DESTDIR)$(LIBEXECDIR)' '$(DESTDIR)$(BINDIR)'
+	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise '$(DESTDIR)$(LIBEXECDIR)/'
+	install -D -m 755 $(BUILD)/lua/5.4/crewbox/core.so '$(DESTDIR)$(LIBDIR)/5.4/crewbox/core.so'
+	install -D -m 755 $(BUILD)/lua/5.1/crewbox/core.so '$(DESTDIR)$(LIBDIR)/5.1/crewbox/core.so'
+	$(call install_lua,$(DESTDIR)$(SHAREDIR)/5.4)
+	$(call install_lua,$(DESTDIR)$(SHAREDIR)/5.1)
+	$(call fill_in,$(SHAREDIR)/$$abi,$(LIBDIR)/$$abi,$(LIBEXECDIR)) > '$(DESTDIR)$(BINDIR)/crewbox'
+	chmod 755 '$(DESTDIR)$(BINDIR)/crewbox'
+
+# What luarocks calls (crewbox-scm-1.rockspec): the programs and the module for the one Lua whose
+# headers are in LUA_INCDIR; then everything into the rock's own folders.
+ROCK_OBJ = $(patsubst src/lua/%.c,$(BUILD)/obj-rock/%.o,$(LUA_SRC))
+$(BUILD)/obj-rock/%.o: src/lua/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I$(LUA_INCDIR) -c $< -o $@
+rock-build:
+	rm -rf $(BUILD)/obj-rock # perhaps made for another Lua
+	$(MAKE) --no-print-directory $(PROGRAMS) $(CORE_OBJ) $(ROCK_OBJ)
+	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) -o $(BUILD)/obj-rock/core.so $(ROCK_OBJ) $(CORE_OBJ) $(CORE_LIBS)
+rock-install:
+	install -d '$(LIBEXECDIR)'
+	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise '$(LIBEXECDIR)/'
+	install -D -m 755 $(BUILD)/obj-rock/core.so '$(ROCK_LIBDIR)/crewbox/core.so'
+	install -D -m 755 lua/crewbox/cli/start.lua '$(BINDIR)/crewbox'
+	$(call install_lua,$(ROCK_LUADIR))
 
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all deps demo test test-c test-5.4 test-jit test-kill test-agents lint install clean
+.PHONY: all deps demo test test-c test-5.4 test-jit test-kill test-agents lint install rock-build rock-install clean
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
