@@ -48,13 +48,15 @@ function M.agent(cache, name, version)
 end
 
 --- A program of ours ("crewboxd", "crewbox-init", "crewbox-supervise"): in CREWBOX_LIBEXEC, which
---- the command line sets, else where `make install` puts them.
+--- the command line sets, else where the installation says it put them (crewbox/installed.lua,
+--- which `make install` and the rock write).
 --- @return string? path
 --- @return crewbox.Error? err `not_found`
 function M.program(name, env)
   env = env or core.sys.environ()
+  local there, installed = pcall(require, "crewbox.installed")
   local folders = set(env.CREWBOX_LIBEXEC) and { env.CREWBOX_LIBEXEC } or
-    { "/usr/local/libexec/crewbox", "/usr/libexec/crewbox" }
+    there and { installed.libexec } or { "/usr/local/libexec/crewbox" }
   for _, folder in ipairs(folders) do
     local path = absolute(folder) .. "/" .. name
     if core.sys.stat(path) then return path end
