@@ -33,7 +33,7 @@ struct request {
 };
 
 struct statement {
-  sqlite3_stmt *stmt = NULL;
+  sqlite3_stmt *stmt;
   char *sql;
   size_t len;
   uint64_t used; /* for the least recently used */
