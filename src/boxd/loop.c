@@ -241,7 +241,6 @@ static int run_hooks(struct cb_loop *loop)
 
 int cb_loop_run(struct cb_loop *loop, struct cb_err *err)
 {
-  loop->stop = false;
   while (!loop->stop) {
     int wait_ms = run_hooks(loop);
     arm(loop);

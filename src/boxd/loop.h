@@ -19,7 +19,7 @@ int cb_loop_new(struct cb_loop **out, struct cb_err *err);
 void cb_loop_free(struct cb_loop *loop); /* everything in it must be out; NULL is fine */
 /* Runs until cb_loop_stop. CB_OK, or the reason epoll gave up. */
 int cb_loop_run(struct cb_loop *loop, struct cb_err *err);
-void cb_loop_stop(struct cb_loop *loop); /* from a callback: returns after this batch */
+void cb_loop_stop(struct cb_loop *loop); /* run returns after this batch, or at once */
 
 /* --- descriptors --- */
 
