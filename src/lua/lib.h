@@ -40,4 +40,10 @@ void cb_lua_push_err(lua_State *L, const struct cb_err *err);
 /* The handle at index i; raises when it is not one, returns NULL when it is closed (callers
  * answer nil, {code="closed"}). */
 struct cb_io *cb_lua_check_io(lua_State *L, int i);
+
+/* provider.c ---------------------------------------------------------------------------- */
+
+/* The provider at index i; raises when it is not one, returns NULL when it is closed. */
+struct cb_provider;
+struct cb_provider *cb_lua_check_provider(lua_State *L, int i);
 #endif
