@@ -31,6 +31,7 @@ enum {
   CB_SECRET_MAX = 256 * 1024,    /* longer values are CB_TOO_LARGE */
   CB_SECRETS_MAX = 4096,         /* more values are CB_TOO_LARGE */
   CB_REDACT_NAME_MAX = 64,       /* bytes of a name that are shown in its marker */
+  CB_REDACT_ROOM = 1024 * 1024,  /* an output buffer needs room for that much, see feed */
 };
 
 struct cb_secret {
@@ -63,7 +64,9 @@ void cb_redact_stream_free(struct cb_redact_stream *s);
 
 /* Takes n bytes and appends the clean ones to out. On CB_NO_MEMORY or CB_TOO_LARGE (out's
  * ceiling) the stream goes on: whatever could not be appended yet comes with the next call,
- * and *taken (may be NULL) says how many of the n bytes must not be fed again. */
+ * and *taken (may be NULL) says how many of the n bytes must not be fed again. An empty out
+ * whose ceiling is CB_REDACT_ROOM and the longest value has room for at least 64 KiB of input:
+ * it never ends in CB_TOO_LARGE twice in a row. */
 int cb_redact_feed(struct cb_redact_stream *s, const void *p, size_t n, struct cb_buf *out,
                    size_t *taken, struct cb_err *err);
 /* The end: appends what was held. The stream can then be fed again, as if new. */
@@ -80,7 +83,7 @@ const char *cb_redact_stream_found(const struct cb_redact_stream *s);
 int cb_redact_mask(const struct cb_redactor *r, const void *p, size_t n, struct cb_buf *out,
                    struct cb_err *err);
 /* CB_OK with *name NULL: no exact value in any form. CB_CONTAINS_SECRET with *name (owned by r)
- * and *err saying so. CB_NO_MEMORY: nothing is known. */
+ * and *err saying so. Allocates nothing: it has no other outcome. */
 int cb_redact_find(const struct cb_redactor *r, const void *p, size_t n, const char **name,
                    struct cb_err *err);
 /* Kind of the first shape in p ("github_token", ...), NULL when none: for warnings. */
