@@ -2,11 +2,14 @@
  * io.c: core.io(), the I/O handle. Each waiting method turns its options into JSON on the Lua
  * side (where mistakes raise) and starts on the I/O side, where Lua is out of reach. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "lua/lib.h"
 #include "net/http.h"
 #include "net/io.h"
+#include "net/local_server.h"
+#include "net/process.h"
 
 #define IO_MT "crewbox.io"
 
@@ -17,7 +20,7 @@ struct l_io {
 
 /* ---- options ----------------------------------------------------------------------------- */
 
-enum kind { TEXT, NUMBER, FLAG, LIST };
+enum kind { TEXT, NUMBER, FLAG, LIST, ENVIRONMENT };
 
 struct option {
   const char *name;
@@ -37,6 +40,21 @@ static bool list_of_text(const json_t *v)
   return true;
 }
 
+/* {"K=V", ...} or {K = "V", ...} */
+static bool environment(const json_t *v)
+{
+  const char *key;
+  json_t *item;
+  if (!json_is_object(v))
+    return list_of_text(v);
+  json_object_foreach((json_t *)(uintptr_t)v, key, item) {
+    if (strchr(key, '=') || !*key || !json_is_string(item) ||
+        strlen(json_string_value(item)) != json_string_length(item))
+      return false;
+  }
+  return true;
+}
+
 static bool fits(const json_t *v, const struct option *o)
 {
   switch (o->kind) {
@@ -48,6 +66,8 @@ static bool fits(const json_t *v, const struct option *o)
     return json_is_boolean(v);
   case LIST:
     return list_of_text(v);
+  case ENVIRONMENT:
+    return environment(v);
   }
   return false;
 }
@@ -56,7 +76,8 @@ static bool fits(const json_t *v, const struct option *o)
 static json_t *check_options(lua_State *L, const struct option *list, size_t count)
 {
   static const char *const words[] = { "a string", "a number", "a boolean",
-                                       "a list of strings without zeros" };
+                                       "a list of strings without zeros",
+                                       "{NAME = value} or a list of \"NAME=value\"" };
   struct cb_err err = CB_ERR_INIT;
   const char *key;
   json_t *item;
@@ -298,6 +319,206 @@ static int io_http(lua_State *L)
   return submit(L, io, args, http_start, http_cancel);
 }
 
+/* ---- spawn ------------------------------------------------------------------------------- */
+
+/* The list (or object of an environment) as a NULL-terminated vector; the strings of an object
+ * are made in *owned, a JSON array. NULL when memory runs out. */
+static char **vector(const json_t *list, json_t **owned)
+{
+  const char *key;
+  json_t *item;
+  size_t count = json_is_object(list) ? json_object_size(list) : json_array_size(list);
+  char **out = cb_calloc(count + 1, sizeof(char *));
+  if (json_is_object(list)) {
+    *owned = json_array();
+    json_object_foreach((json_t *)(uintptr_t)list, key, item) {
+      size_t n = strlen(key), len = json_string_length(item);
+      char *line = cb_malloc(n + len + 2);
+      if (!line)
+        continue;
+      memcpy(line, key, n);
+      line[n] = '=';
+      memcpy(line + n + 1, json_string_value(item), len + 1);
+      json_array_append_new(*owned, json_stringn_nocheck(line, n + len + 1));
+      cb_free_wiped(line, n + len + 1);
+    }
+    if (json_array_size(*owned) != count) {
+      cb_free(out);
+      return NULL;
+    }
+    list = *owned;
+  }
+  for (size_t i = 0; out && i < count; i++)
+    out[i] = (char *)(uintptr_t)json_string_value(json_array_get(list, i));
+  return out;
+}
+
+static void op_done(void *arg, json_t *value, const struct cb_err *err)
+{
+  end_op(arg, value, err);
+}
+
+static void spawn_start(struct cb_io *io, void *arg)
+{
+  struct op *op = arg;
+  struct cb_err err = CB_ERR_INIT;
+  const json_t *a = op->args, *input = json_object_get(a, "stdin");
+  json_t *owned = NULL;
+  char **argv = vector(json_object_get(a, "argv"), &owned);
+  char **env = vector(json_object_get(a, "env"), &owned);
+  if (argv && env) {
+    struct cb_process_req req = {
+      .argv = argv,
+      .env = env,
+      .cwd = text(a, "cwd"),
+      .input = json_string_value(input),
+      .input_len = json_string_length(input),
+      .max_bytes = (size_t)number(a, "max_bytes"),
+      .timeout_ms = number(a, "timeout_ms"),
+    };
+    op->handle = cb_process_start(io, &req, op_done, op, &err);
+  } else {
+    cb_err_no_memory(&err);
+  }
+  cb_free(argv);
+  cb_free(env);
+  json_decref(owned);
+  if (!op->handle)
+    end_op(op, NULL, &err);
+}
+
+static void spawn_cancel(void *arg)
+{
+  struct op *op = arg;
+  cb_process_cancel(op->handle);
+}
+
+static int io_spawn(lua_State *L)
+{
+  static const struct option options[] = {
+    { "argv", LIST, true },         { "env", ENVIRONMENT, false }, { "cwd", TEXT, false },
+    { "stdin", TEXT, false },       { "max_bytes", NUMBER, false },
+    { "timeout_ms", NUMBER, false },
+  };
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  json_t *args = check_options(L, options, sizeof options / sizeof *options);
+  if (json_array_size(json_object_get(args, "argv")) == 0) {
+    json_decref(args);
+    return luaL_argerror(L, 2, "option 'argv' is empty");
+  }
+  if (!io) {
+    json_decref(args);
+    return closed(L);
+  }
+  if (!json_object_get(args, "env")) {
+    /* Read here: on the I/O thread the host might be changing it at the same moment. */
+    json_t *env = json_array();
+    for (char **line = environ; line && *line; line++)
+      json_array_append_new(env, json_stringn_nocheck(*line, strlen(*line)));
+    json_object_set_new(args, "env", env);
+  }
+  return submit(L, io, args, spawn_start, spawn_cancel);
+}
+
+/* ---- serve, answer, ask ------------------------------------------------------------------ */
+
+static void tell_line(void *arg, uint64_t conn, const char *p, size_t n)
+{
+  struct op *op = arg;
+  json_t *v = json_pack("{s:I, s:o}", "conn", (json_int_t)conn, "line",
+                        json_stringn_nocheck(p, n));
+  cb_io_complete(op->io, op->id, v, NULL, true);
+}
+
+static void tell_closed(void *arg, uint64_t conn)
+{
+  struct op *op = arg;
+  json_t *v = json_pack("{s:I, s:b}", "conn", (json_int_t)conn, "closed", 1);
+  cb_io_complete(op->io, op->id, v, NULL, true);
+}
+
+static void serve_start(struct cb_io *io, void *arg)
+{
+  static const struct cb_line_handler handler = { tell_line, tell_closed };
+  struct op *op = arg;
+  struct cb_err err = CB_ERR_INIT;
+  op->handle = cb_line_server_start(io, text(op->args, "path"), &handler, op, &err);
+  if (!op->handle) {
+    end_op(op, NULL, &err);
+    return;
+  }
+  cb_io_complete(op->io, op->id, json_pack("{s:b}", "ready", 1), NULL, true);
+}
+
+static void serve_cancel(void *arg)
+{
+  struct op *op = arg;
+  struct cb_err err = CB_ERR_INIT;
+  bool closing = cb_io_closing(op->io);
+  if (!closing) /* else the server has ended by itself */
+    cb_line_server_stop(op->handle);
+  cb_err_set(&err, closing ? CB_CLOSED : CB_CANCELLED, "serve: ended");
+  end_op(op, NULL, &err);
+}
+
+static int io_serve(lua_State *L)
+{
+  static const struct option options[] = { { "path", TEXT, true } };
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  json_t *args = check_options(L, options, 1);
+  if (!io) {
+    json_decref(args);
+    return closed(L);
+  }
+  return submit(L, io, args, serve_start, serve_cancel);
+}
+
+static int io_answer(lua_State *L)
+{
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  int64_t conn = cb_lua_check_int(L, 2);
+  size_t n = 0;
+  const char *line = lua_isnoneornil(L, 3) ? NULL : luaL_checklstring(L, 3, &n);
+  luaL_argcheck(L, !line || !memchr(line, '\n', n), 3, "one line, without its end");
+  luaL_argcheck(L, n <= CB_LINE_MAX, 3, "line too long");
+  if (!io)
+    return closed(L);
+  lua_pushboolean(L, cb_line_answer(io, (uint64_t)conn, line, n, lua_toboolean(L, 4)));
+  return 1;
+}
+
+static void ask_start(struct cb_io *io, void *arg)
+{
+  struct op *op = arg;
+  struct cb_err err = CB_ERR_INIT;
+  const json_t *line = json_object_get(op->args, "line");
+  op->handle = cb_line_ask_start(io, text(op->args, "path"), json_string_value(line),
+                                 json_string_length(line), number(op->args, "timeout_ms"),
+                                 op_done, op, &err);
+  if (!op->handle)
+    end_op(op, NULL, &err);
+}
+
+static void ask_cancel(void *arg)
+{
+  struct op *op = arg;
+  cb_line_ask_cancel(op->handle);
+}
+
+static int io_ask(lua_State *L)
+{
+  static const struct option options[] = {
+    { "path", TEXT, true }, { "line", TEXT, true }, { "timeout_ms", NUMBER, false },
+  };
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  json_t *args = check_options(L, options, sizeof options / sizeof *options);
+  if (!io) {
+    json_decref(args);
+    return closed(L);
+  }
+  return submit(L, io, args, ask_start, ask_cancel);
+}
+
 /* ---- the handle -------------------------------------------------------------------------- */
 
 static int io_fd(lua_State *L)
@@ -441,7 +662,8 @@ static int io_new(lua_State *L)
 static const luaL_Reg methods[] = {
   { "fd", io_fd },         { "step", io_step },   { "drain", io_drain },
   { "cancel", io_cancel }, { "close", io_close }, { "sleep", io_sleep },
-  { "http", io_http },     { "work_count", io_work_count },
+  { "http", io_http },     { "spawn", io_spawn }, { "serve", io_serve },
+  { "answer", io_answer }, { "ask", io_ask },     { "work_count", io_work_count },
   { NULL, NULL },
 };
 

@@ -76,6 +76,7 @@ void cb_io_drop(struct cb_io *io)
   cb_close(&io->ep);
   cb_ops_clear(io);
   if (cb_io_ours(io)) {
+    cb_lines_free(atomic_load(&io->lines));
     cb_worker_clear(&io->worker);
     pthread_mutex_destroy(&io->ops.lock);
     pthread_mutex_destroy(&io->lock);
