@@ -665,6 +665,49 @@ static void becomes_the_user(void)
   drop_place(&w);
 }
 
+/* In a local box the supervisor is root of a namespace with one id; the agent becomes the user in
+ * one more, and its tree is ended from outside of that. */
+static void becomes_the_user_where_there_is_one_id(void)
+{
+  struct place w;
+  struct cb_buf b;
+  struct cb_state s;
+  size_t len;
+  make_place(&w, geteuid() == 0 ? ORDINARY : geteuid());
+  w.own_ids = true;
+  put_file(in_run(&w, "brief"), "hello\n", 6, 0600);
+  give_to(&w, in_run(&w, "brief"));
+  begin_orders(&w, &b, 1, "id -u; cat; grep CapEff /proc/self/status; echo x >\"$HOME/mine\"; "
+                          "setsid sleep 1000 & echo $! >\"$HOME/pids\"; exec sleep 1000");
+  cb_record_addz(&b, "user", "1000");
+  cb_record_addz(&b, "stdin", "brief");
+  write_orders(&w, &b);
+  pid_t sup = start_run(&w), left;
+  siginfo_t ended = { .si_pid = 0 };
+  struct stat st;
+  int64_t deadline = cb_now_ms() + WAIT_MS;
+  while (stat(in_home(&w, "pids"), &st) < 0 && ended.si_pid == 0 && cb_now_ms() < deadline) {
+    waitid(P_PID, (id_t)sup, &ended, WEXITED | WNOHANG | WNOWAIT);
+    usleep(5000);
+  }
+  if (ended.si_pid && ended.si_status == 97) {
+    CHECK(wait_exit(sup) == 97);
+    fprintf(stderr, "not run: no user namespaces here\n");
+    drop_place(&w);
+    return;
+  }
+  CHECK(wait_file(in_home(&w, "pids")));
+  kill(sup, SIGTERM);
+  CHECK(wait_exit(sup) == 0 && read_state(&w, &s) && is_finished(&s));
+  CHECK(s.why == CB_WHY_STOPPED);
+  CHECK_STR(s.error, "");
+  char *out = stream_of(&w, "out", &len);
+  CHECK_STR(out, "1000\nhello\nCapEff:\t0000000000000000\n");
+  free(out);
+  CHECK(pids_in(in_home(&w, "pids"), &left, 1) == 1 && is_dead(left));
+  drop_place(&w);
+}
+
 static void knows_its_arguments(uid_t uid)
 {
   static const struct {
@@ -719,6 +762,7 @@ int main(void)
 {
   umask(022);
   all_as(geteuid());
+  becomes_the_user_where_there_is_one_id();
   if (geteuid() == 0) {
     all_as(ORDINARY);
     outlives_a_full_disk();

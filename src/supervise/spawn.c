@@ -126,12 +126,8 @@ static void child(const struct cb_sup_spawn *s, int report, pid_t parent)
   if (setrlimit(RLIMIT_CORE, &no_core) < 0)
     fail(report, "rlimit", errno);
   umask(022);
-  if (s->to) {
-    /* The one who drops writes /proc/self/uid_map, which belongs to root while not dumpable. */
-    prctl(PR_SET_DUMPABLE, 1);
-    if (cb_drop_user(s->to, &why) < 0)
-      fail(report, why.step, why.sys);
-  }
+  if (s->to && cb_drop_user(s->to, &why) < 0)
+    fail(report, why.step, why.sys);
   if (s->cwd && chdir(s->cwd) < 0)
     fail(report, "chdir", errno);
   /* Behind the change of user, which would clear it. Without a supervisor nothing reads the
