@@ -8,9 +8,10 @@
 
 enum {
   BLOCK = 3, /* bytes the shift table looks at */
-  HASH_BITS = 16,
-  HASHES = 1 << HASH_BITS,
   SHIFT_MAX = CB_FORM_KEY - BLOCK + 1,
+  HASH_BITS_LEAST = 13,
+  HASH_BITS_MOST = 18,
+  PAIRS = 1 << 16,
 };
 
 /* Letters of keys and text are compared without their case bit; forms.c knows better. */
@@ -36,21 +37,23 @@ struct cb_matcher {
   struct entry *by_hash; /* grouped by the hash of the key's last block */
   struct entry *by_key;  /* the same entries in byte order */
   size_t entry_count, entry_cap;
-  uint32_t *head; /* HASHES + 1: where a group begins in by_hash */
-  uint8_t *shift; /* HASHES: how far the window can move, 0: look closer */
+  unsigned hash_shift;   /* 32 - bits of a hash */
+  uint32_t *head; /* one a hash and one more: where a group begins in by_hash */
+  uint8_t *shift; /* one a hash: how far the window can move, 0: look closer */
+  uint8_t *pairs; /* one bit a pair of bytes: does a key begin so? */
 };
 
-static uint32_t hash_block(const uint8_t *last_of_key) /* reads the byte before, too */
+static uint32_t hash_block(const uint8_t *block, unsigned hash_shift)
 {
   uint32_t v;
-  memcpy(&v, last_of_key - 1, sizeof v);
+  memcpy(&v, block - 1, sizeof v); /* the byte before is masked out again */
   v |= (uint32_t)fold;
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   v &= 0xffffff00u;
 #else
   v &= 0x00ffffffu;
 #endif
-  return v * 2654435761u >> (32 - HASH_BITS);
+  return v * 2654435761u >> hash_shift;
 }
 
 /* ---- building --------------------------------------------------------------------------- */
@@ -196,38 +199,54 @@ static int list_entries(struct cb_matcher *m)
   return CB_OK;
 }
 
+static unsigned pair_of(const uint8_t *p)
+{
+  return (unsigned)p[0] << 8 | p[1];
+}
+
+static void note_blocks(struct cb_matcher *m, const uint8_t key[CB_FORM_KEY])
+{
+  uint8_t padded[CB_FORM_KEY + 1] = { 0 }; /* hash_block reads a byte before the first block */
+  memcpy(padded + 1, key, CB_FORM_KEY);
+  for (int at = 0; at <= CB_FORM_KEY - BLOCK; at++) {
+    uint8_t *s = &m->shift[hash_block(padded + 1 + at, m->hash_shift)];
+    int shift = CB_FORM_KEY - BLOCK - at;
+    if (shift < *s)
+      *s = (uint8_t)shift;
+  }
+  m->pairs[pair_of(key) / 8] |= (uint8_t)(1u << pair_of(key) % 8);
+}
+
 static int index_entries(struct cb_matcher *m)
 {
+  /* A small table stays in the first cache; a full one lets the window move too little. */
+  unsigned bits = HASH_BITS_LEAST;
+  while (bits < HASH_BITS_MOST && ((size_t)1 << bits) < m->entry_count * 4)
+    bits++;
+  size_t hashes = (size_t)1 << bits;
+  m->hash_shift = 32 - bits;
   m->by_hash = cb_calloc(m->entry_count, sizeof *m->by_hash);
-  m->head = cb_calloc(HASHES + 1, sizeof *m->head);
-  m->shift = cb_malloc(HASHES);
-  if (!m->by_hash || !m->head || !m->shift)
+  m->head = cb_calloc(hashes + 1, sizeof *m->head);
+  m->shift = cb_malloc(hashes);
+  m->pairs = cb_calloc(PAIRS / 8, 1);
+  if (!m->by_hash || !m->head || !m->shift || !m->pairs)
     return CB_NO_MEMORY;
-  memset(m->shift, SHIFT_MAX, HASHES);
+  memset(m->shift, SHIFT_MAX, hashes);
   for (size_t i = 0; i < m->entry_count; i++) {
     const uint8_t *key = m->by_key[i].key;
-    for (int at = CB_FORM_KEY - BLOCK, shift = 0; at >= 1; at--, shift++) {
-      uint8_t *s = &m->shift[hash_block(key + at)];
-      if (shift < *s)
-        *s = (uint8_t)shift;
-    }
-    /* The first block has no byte before it inside the key. */
-    uint8_t first[BLOCK + 1] = { 0, key[0], key[1], key[2] };
-    uint8_t *s = &m->shift[hash_block(first + 1)];
-    if (SHIFT_MAX - 1 < *s)
-      *s = SHIFT_MAX - 1;
-    m->head[hash_block(key + CB_FORM_KEY - BLOCK) + 1]++;
+    note_blocks(m, key);
+    m->head[hash_block(key + CB_FORM_KEY - BLOCK, m->hash_shift) + 1]++;
   }
-  for (size_t h = 0; h < HASHES; h++)
+  for (size_t h = 0; h < hashes; h++)
     m->head[h + 1] += m->head[h];
   /* Each group is filled from its end, head[h + 1] being the cursor of group h. */
   for (size_t i = m->entry_count; i-- > 0;) {
-    uint32_t h = hash_block(m->by_key[i].key + CB_FORM_KEY - BLOCK);
+    uint32_t h = hash_block(m->by_key[i].key + CB_FORM_KEY - BLOCK, m->hash_shift);
     m->by_hash[--m->head[h + 1]] = m->by_key[i];
   }
   /* Every head[h + 1] now holds the begin of group h: move them down by one. */
-  memmove(m->head, m->head + 1, HASHES * sizeof *m->head);
-  m->head[HASHES] = (uint32_t)m->entry_count;
+  memmove(m->head, m->head + 1, hashes * sizeof *m->head);
+  m->head[hashes] = (uint32_t)m->entry_count;
   return CB_OK;
 }
 
@@ -287,6 +306,7 @@ void cb_matcher_free(struct cb_matcher *m)
   cb_free_wiped(m->by_key, m->by_key ? m->entry_cap * sizeof *m->by_key : 0);
   cb_free(m->head);
   cb_free(m->shift);
+  cb_free(m->pairs);
   cb_free(m);
 }
 
@@ -323,14 +343,16 @@ static enum cb_found verdict(const struct best *best, size_t at, bool final,
 }
 
 /* Fewer than a key's bytes are left: is there a key that begins with them? */
-static enum cb_found look_at_tail(const struct cb_matcher *m, const uint8_t *text, size_t len,
-                                  size_t at, struct cb_match *out)
+static enum cb_found look_at_tail(struct cb_search *s, struct cb_match *out)
 {
+  const struct cb_matcher *m = s->m;
   uint8_t key[CB_FORM_KEY];
-  for (; at < len; at++) {
-    size_t n = len - at, lo = 0, hi = m->entry_count;
+  for (; s->at < s->len; s->at++) {
+    size_t n = s->len - s->at, lo = 0, hi = m->entry_count;
     for (size_t i = 0; i < n; i++)
-      key[i] = text[at + i] | (uint8_t)fold;
+      key[i] = s->text[s->at + i] | (uint8_t)fold;
+    if (n >= 2 && !(m->pairs[pair_of(key) / 8] >> pair_of(key) % 8 & 1))
+      continue;
     while (lo < hi) {
       size_t mid = lo + (hi - lo) / 2;
       if (memcmp(m->by_key[mid].key, key, n) < 0)
@@ -340,37 +362,118 @@ static enum cb_found look_at_tail(const struct cb_matcher *m, const uint8_t *tex
     }
     struct best best = { .live = false };
     for (; !best.live && lo < m->entry_count && memcmp(m->by_key[lo].key, key, n) == 0; lo++)
-      try_entry(m, &m->by_key[lo], text, len, at, &best);
+      try_entry(m, &m->by_key[lo], s->text, s->len, s->at, &best);
     if (best.live)
-      return verdict(&best, at, false, out);
+      return verdict(&best, s->at, false, out);
   }
   return CB_FOUND_NONE;
 }
 
-enum cb_found cb_matcher_next(const struct cb_matcher *m, const uint8_t *text, size_t len,
-                              size_t at, bool final, struct cb_match *out)
+static enum cb_found look_closer(const struct cb_search *s, size_t at, struct cb_match *out)
 {
-  if (m->entry_count == 0)
-    return CB_FOUND_NONE;
-  while (len >= CB_FORM_KEY && at <= len - CB_FORM_KEY) {
-    uint32_t h = hash_block(text + at + CB_FORM_KEY - BLOCK);
-    if (m->shift[h]) {
-      at += m->shift[h];
-      continue;
-    }
-    uint64_t window, key;
-    struct best best = { .live = false };
-    memcpy(&window, text + at, sizeof window);
-    window |= fold;
-    for (uint32_t i = m->head[h]; i < m->head[h + 1]; i++) {
-      memcpy(&key, m->by_hash[i].key, sizeof key);
-      if (key == window)
-        try_entry(m, &m->by_hash[i], text, len, at, &best);
-    }
-    enum cb_found found = verdict(&best, at, final, out);
-    if (found != CB_FOUND_NONE)
-      return found;
-    at++;
+  const struct cb_matcher *m = s->m;
+  uint32_t h = hash_block(s->text + at + CB_FORM_KEY - BLOCK, m->hash_shift);
+  uint64_t window, key;
+  struct best best = { .live = false };
+  memcpy(&window, s->text + at, sizeof window);
+  window |= fold;
+  for (uint32_t i = m->head[h]; i < m->head[h + 1]; i++) {
+    memcpy(&key, m->by_hash[i].key, sizeof key);
+    if (key == window)
+      try_entry(m, &m->by_hash[i], s->text, s->len, at, &best);
   }
-  return final ? CB_FOUND_NONE : look_at_tail(m, text, len, at, out);
+  return verdict(&best, at, s->final, out);
+}
+
+/* A window that moves along one lane. Everything it needs is its own, so that the compiler can
+ * keep four of them in registers. */
+struct window {
+  const uint8_t *block; /* the last block of a key at place 0 */
+  uint16_t *place;
+  size_t at;
+  unsigned n;
+};
+
+/* Moves by what the shift table says, and lists the place when that is nothing. */
+static inline void move(struct window *w, const uint8_t *shifts, unsigned hash_shift)
+{
+  unsigned shift = shifts[hash_block(w->block + w->at, hash_shift)];
+  w->place[w->n] = (uint16_t)w->at;
+  w->n += shift == 0;
+  w->at += shift + (shift == 0);
+}
+
+static void run_lane(struct cb_search *s, unsigned lane, struct window w, size_t places)
+{
+  const uint8_t *shifts = s->m->shift;
+  unsigned hash_shift = s->m->hash_shift;
+  while (w.at < places)
+    move(&w, shifts, hash_shift);
+  s->lane[lane].n = w.n;
+}
+
+/* Fills the lanes with the places of the next stretch of text. Each step of a window waits for
+ * a load that depends on the step before: four windows at once hide most of that. */
+static void fill_lanes(struct cb_search *s)
+{
+  const uint8_t *shifts = s->m->shift;
+  unsigned hash_shift = s->m->hash_shift;
+  size_t left = s->len - CB_FORM_KEY + 1 - s->at; /* places where a whole key fits */
+  size_t each = CB_SEARCH_LANE;
+  struct window w[CB_SEARCH_LANES];
+
+  if (left < CB_SEARCH_LANES * each)
+    each = left / CB_SEARCH_LANES;
+  s->lanes = each < 16 ? 1 : CB_SEARCH_LANES;
+  if (s->lanes == 1)
+    each = left < CB_SEARCH_LANE ? left : CB_SEARCH_LANE;
+  for (unsigned i = 0; i < s->lanes; i++) {
+    s->lane[i].from = s->at + i * each;
+    w[i] = (struct window){ s->text + s->lane[i].from + CB_FORM_KEY - BLOCK, s->lane[i].place,
+                            0, 0 };
+  }
+  if (s->lanes == CB_SEARCH_LANES) {
+    struct window a = w[0], b = w[1], c = w[2], d = w[3];
+    while (a.at < each && b.at < each && c.at < each && d.at < each) {
+      move(&a, shifts, hash_shift);
+      move(&b, shifts, hash_shift);
+      move(&c, shifts, hash_shift);
+      move(&d, shifts, hash_shift);
+    }
+    w[0] = a, w[1] = b, w[2] = c, w[3] = d;
+  }
+  for (unsigned i = 0; i < s->lanes; i++)
+    run_lane(s, i, w[i], each);
+  s->at += s->lanes * each;
+  s->now = s->next = 0;
+}
+
+void cb_search_begin(struct cb_search *s, const struct cb_matcher *m, const uint8_t *text,
+                     size_t len, bool final)
+{
+  s->m = m;
+  s->text = text;
+  s->len = len;
+  s->final = final;
+  s->at = 0;
+  s->lanes = s->now = s->next = 0;
+}
+
+enum cb_found cb_search_next(struct cb_search *s, struct cb_match *out)
+{
+  if (s->m->entry_count == 0)
+    return CB_FOUND_NONE;
+  for (;;) {
+    for (; s->now < s->lanes; s->now++, s->next = 0) {
+      while (s->next < s->lane[s->now].n) {
+        size_t at = s->lane[s->now].from + s->lane[s->now].place[s->next++];
+        enum cb_found found = look_closer(s, at, out);
+        if (found != CB_FOUND_NONE)
+          return found;
+      }
+    }
+    if (s->len < CB_FORM_KEY || s->at > s->len - CB_FORM_KEY)
+      return s->final ? CB_FOUND_NONE : look_at_tail(s, out);
+    fill_lanes(s);
+  }
 }

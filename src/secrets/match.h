@@ -6,7 +6,11 @@
 #define CB_SECRETS_MATCH_H
 #include "secrets/redact.h"
 
-enum { CB_NEEDLES_MAX = 16384 }; /* values and lines of values */
+enum {
+  CB_NEEDLES_MAX = 16384, /* values and lines of values */
+  CB_SEARCH_LANES = 4,
+  CB_SEARCH_LANE = 1024, /* places in one lane */
+};
 
 struct cb_matcher;
 
@@ -29,7 +33,22 @@ enum cb_found {
   CB_FOUND_LIVE,  /* out->start: the rest of the text from here may be the begin of a match */
 };
 
-/* Looks from `at` on. final: no text follows, so nothing is live. */
-enum cb_found cb_matcher_next(const struct cb_matcher *m, const uint8_t *text, size_t len,
-                              size_t at, bool final, struct cb_match *out);
+/* One walk through a text. Borrows both. */
+struct cb_search {
+  const struct cb_matcher *m;
+  const uint8_t *text;
+  size_t len;
+  bool final; /* no text follows, so nothing is live */
+  size_t at;  /* places before are done or in the lists */
+  struct {    /* places where the shift table says: look closer */
+    size_t from;
+    unsigned n;
+    uint16_t place[CB_SEARCH_LANE]; /* from `from` on */
+  } lane[CB_SEARCH_LANES];
+  unsigned lanes, now, next; /* lanes in use, the one that is looked at, its next place */
+};
+
+void cb_search_begin(struct cb_search *s, const struct cb_matcher *m, const uint8_t *text,
+                     size_t len, bool final);
+enum cb_found cb_search_next(struct cb_search *s, struct cb_match *out);
 #endif

@@ -242,10 +242,11 @@ static size_t relative(const struct cb_redact_stream *s, uint64_t position)
 /* Lists what is to be masked; *cut becomes the first place that is not settled. */
 static int find_exact(struct cb_redact_stream *s, bool final, size_t *cut)
 {
-  const uint8_t *t = (const uint8_t *)s->text.p;
+  struct cb_search search;
   struct cb_match m;
-  for (size_t at = 0;; at = m.start + 1) {
-    switch (cb_matcher_next(s->r->matcher, t, s->text.len, at, final, &m)) {
+  cb_search_begin(&search, s->r->matcher, (const uint8_t *)s->text.p, s->text.len, final);
+  for (;;) {
+    switch (cb_search_next(&search, &m)) {
     case CB_FOUND_NONE:
       return CB_OK;
     case CB_FOUND_LIVE:
@@ -572,9 +573,11 @@ int cb_redact_mask(const struct cb_redactor *r, const void *p, size_t n, struct 
 int cb_redact_find(const struct cb_redactor *r, const void *p, size_t n, const char **name,
                    struct cb_err *err)
 {
+  struct cb_search search;
   struct cb_match m;
   *name = NULL;
-  if (cb_matcher_next(r->matcher, p, n, 0, true, &m) != CB_FOUND_MATCH)
+  cb_search_begin(&search, r->matcher, p, n, true);
+  if (cb_search_next(&search, &m) != CB_FOUND_MATCH)
     return CB_OK;
   *name = r->names[m.secret];
   return cb_err_set(err, CB_CONTAINS_SECRET, "the bytes contain the value of %s", *name);

@@ -91,6 +91,8 @@ static enum cb_shape_found try_tokens(const uint8_t *text, size_t len, size_t at
   enum cb_shape_found found = CB_SHAPE_FOUND_NONE;
   for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
     const struct token *t = &tokens[i];
+    if (text[at] != (uint8_t)t->begin[0])
+      continue;
     int b = begins(text, len, at, t->begin);
     if (b < 0)
       continue;
@@ -161,7 +163,11 @@ enum { URL_USER_MAX = 128, URL_PASSWORD_MAX = 512 };
 
 static bool ends_userinfo(uint8_t c)
 {
-  return c <= ' ' || c == 0x7f || strchr("/?#\"'<>\\`|{}", c) != NULL;
+  switch (c) {
+  case '/': case '?': case '#': case '"': case '\'': case '<': case '>': case '\\': case '`':
+  case '|': case '{': case '}': case 0x7f: return true;
+  default: return c <= ' ';
+  }
 }
 
 static enum cb_shape_found try_url(const uint8_t *text, size_t len, size_t at, bool final,
@@ -186,7 +192,7 @@ static enum cb_shape_found try_url(const uint8_t *text, size_t len, size_t at, b
   if (text[p] != ':')
     return CB_SHAPE_FOUND_NONE;
   size_t start = ++p;
-  if (begins(text, len, start, "[REDACTED:") == 1)
+  if (begins(text, len, start, "[REDACTED:") == 1) /* masked before */
     return CB_SHAPE_FOUND_NONE;
   while (p < len && p - start < URL_PASSWORD_MAX && !ends_userinfo(text[p]) && text[p] != '@')
     p++;
@@ -434,6 +440,16 @@ static bytes16 load(const uint8_t *p)
   return v;
 }
 
+/* Index of the first byte that is not 0, in memory order; one is not. */
+static size_t first_byte(const uint64_t any[2])
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  return any[0] ? (size_t)__builtin_ctzll(any[0]) / 8 : 8 + (size_t)__builtin_ctzll(any[1]) / 8;
+#else
+  return any[0] ? (size_t)__builtin_clzll(any[0]) / 8 : 8 + (size_t)__builtin_clzll(any[1]) / 8;
+#endif
+}
+
 /* The next place where a shape could begin, or len: 16 places at a time by a few of the bytes
  * of each beginning. Lets through more than try_at takes; the last places all. */
 static size_t seek(const uint8_t *text, size_t len, size_t at)
@@ -454,12 +470,8 @@ static size_t seek(const uint8_t *text, size_t len, size_t at)
     hit |= (bytes16)((a == ':') & (((b == '/') & (c == '/')) | ((b == '\\') & (c == '/'))));
     uint64_t any[2];
     memcpy(any, &hit, sizeof any);
-    if (any[0] | any[1]) {
-      for (size_t i = 0; i < 16; i++) {
-        if (hit[i])
-          return at + i;
-      }
-    }
+    if (any[0] | any[1])
+      return at + first_byte(any);
   }
   return at;
 }
