@@ -28,12 +28,11 @@ static void listing_free(void *own)
  * once more. The server undoes one level as any query, one for the whole and one for each part. */
 static int add_filter(struct cb_buf *url, const json_t *metadata)
 {
-  struct cb_buf once, twice, pairs;
+  struct cb_buf once, pairs;
   const char *key;
   json_t *value;
   int rc = CB_OK;
   cb_buf_init(&once, 65536);
-  cb_buf_init(&twice, 65536);
   cb_buf_init(&pairs, 65536);
   json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
   {
@@ -54,7 +53,6 @@ static int add_filter(struct cb_buf *url, const json_t *metadata)
     rc = rc ? rc : cb_buf_addc(url, '&');
   }
   cb_buf_clear(&once);
-  cb_buf_clear(&twice);
   cb_buf_clear(&pairs);
   return rc;
 }
