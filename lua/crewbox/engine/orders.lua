@@ -43,4 +43,31 @@ function M.encode(o)
   return table.concat(out)
 end
 
+--- Secrets alone, as records: what `decode_secrets` reads.
+function M.encode_secrets(secrets)
+  local out = {}
+  record(out, "crewbox_values", 1)
+  for _, secret in ipairs(secrets) do record(out, "secret", secret.name .. "=" .. secret.value) end
+  return table.concat(out)
+end
+
+--- @param bytes string from a box: anything may stand in it
+--- @return {name: string, value: string}[]? secrets
+function M.decode_secrets(bytes)
+  local list, at = {}, 1
+  while at <= #bytes do
+    local name, length, from = bytes:match("^([a-z][a-z0-9_]*) (%d+)\n()", at)
+    length = tonumber(length)
+    if not name or from + length > #bytes or bytes:sub(from + length, from + length) ~= "\n" then return nil end
+    if at == 1 and name ~= "crewbox_values" then return nil end
+    if name == "secret" then
+      local key, value = bytes:sub(from, from + length - 1):match("^([^=]+)=(.*)$")
+      if not key then return nil end
+      list[#list + 1] = { name = key, value = value }
+    end
+    at = from + length + 1
+  end
+  return list
+end
+
 return M

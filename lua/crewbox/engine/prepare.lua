@@ -67,6 +67,9 @@ local function values_of(harness, request, environ)
     end
     value = tostring(value)
     if value:find("%z") then return nil, err.new("invalid", name .. " holds a NUL byte, which no environment can") end
+    if not M.is_utf8(value) then
+      return nil, err.new("invalid", name .. " holds bytes that are no UTF-8 text: encode them, for instance as base64")
+    end
     values[name] = value
   end
   return values

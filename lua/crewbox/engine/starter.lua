@@ -44,7 +44,7 @@ local function interpreter()
   return chosen and chosen ~= "" and chosen or (jit and "luajit" or "lua5.4") -- luacheck: ignore jit
 end
 
-local PROGRAM = [[require("crewbox.engine.process").main()]]
+local PROGRAM = [[os.exit(require("crewbox.engine.process").main(), true)]]
 
 local function start(ctx)
   local ok, e = core.sys.daemon {

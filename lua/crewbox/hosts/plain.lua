@@ -114,12 +114,15 @@ function Host:resume(thread, value)
   end
 end
 
--- One turn: whoever is ready runs, then at most max_ms of waiting for the core.
-function Host:turn(max_ms)
+-- Whoever is ready runs.
+function Host:run_ready()
   local ready = self.ready
   self.ready = {}
   for _, r in ipairs(ready) do self:resume(r.thread, r.value) end
+end
 
+-- Waits for completions and timers, at most max_ms.
+function Host:wait(max_ms)
   local wait = #self.ready > 0 and 0 or max_ms
   while self.timers[1] and (self.timers[1].turn ~= self.timers[1].thread.turn or not self.timers[1].thread.parked) do
     heap_pop(self.timers)
@@ -141,14 +144,18 @@ function Host:turn(max_ms)
   end
 end
 
-local TURN_MS = 1000 -- a turn ends at least this often, so that `done` is looked at
+local TURN_MS = 1000 -- `done` is looked at at least this often
 
 function Host:drive(done)
   if self.running then error("drive inside a thread", 2) end
   if self.driving then error("the loop is running already", 2) end
   self.driving = true
   local ok, message = pcall(function()
-    while not done() do self:turn(TURN_MS) end
+    self:run_ready()
+    while not done() do
+      self:wait(TURN_MS)
+      self:run_ready()
+    end
   end)
   self.driving = false
   if not ok then error(message, 0) end

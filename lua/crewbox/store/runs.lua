@@ -41,7 +41,7 @@ function M:add_run(run, now)
   return self:change([[INSERT INTO run(id, kind, agent, model, title, repo, options, env_names,
     claim_owner, claim_until, created_at, updated_at) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)]],
     { run.id, run.kind, run.agent, run.model or core.null, run.title, run.repo or core.null,
-      json.encode(run.options), json.array(run.env_names), run.claim_owner, now + run.claim_s, now, now })
+      json.encode(run.options), json.encode(json.array(run.env_names)), run.claim_owner, now + run.claim_s, now, now })
 end
 
 --- @async

@@ -1,0 +1,333 @@
+-- SPDX-License-Identifier: MIT
+-- Brings a run into its box and starts it. `put`: one exec that learns the box and makes the
+-- folders, one upload of everything, one exec that applies the tree; state `starting`. `start`:
+-- the supervisor, which refuses a second start of the same launch; state `running`. Both may be
+-- repeated by an engine that comes after.
+local brief = require "crewbox.brief"
+local core = require "crewbox.core"
+local events = require "crewbox.engine.events"
+local fault = require "crewbox.engine.fault"
+local orders = require "crewbox.engine.orders"
+local paths = require "crewbox.paths"
+local provider = require "crewbox.engine.provider"
+
+local unpack = table.unpack or unpack -- luacheck: ignore
+
+local M = {}
+
+local APPLY_MS = 10 * 60 * 1000
+local START_TRIES = 5
+local RECALL_MAX = 16 * 1024 * 1024
+
+-- What the box is, and the folders of the run. As root of the box where that is allowed: the
+-- supervisor then is not the agent's to kill by accident. A local box's root cannot chown to the
+-- agent's user, whose files they are anyway.
+local LEARN = [[
+set -eu
+id=$1 seq=$2 make=$3
+if [ "$(id -u)" = 0 ]; then
+  home=$(awk -F: '$1 == "user" { print $6 }' /etc/passwd)
+  [ -n "$home" ] || { echo "the box has no user called user" >&2; exit 9; }
+else
+  home=$HOME
+fi
+run=$home/.crewbox/runs/$id
+if [ "$make" = 1 ]; then
+  umask 077
+  mkdir -p "$home/.crewbox/bin" "$run"
+  rm -rf "/dev/shm/crewbox-$id-$seq" "/dev/shm/crewbox-$id-values"
+  mkdir -m 700 "/dev/shm/crewbox-$id-$seq" "/dev/shm/crewbox-$id-values"
+  rm -f "$home/.crewbox/findings.md" "$run/stop"
+  [ -d "$home/project" ] || { mkdir "$home/project"; chmod 755 "$home/project"; }
+  if [ "$(id -u)" = 0 ]; then
+    chown user: "$home/.crewbox" "$home/.crewbox/bin" "$home/.crewbox/runs" "$run" "$home/project" 2>/dev/null || :
+  fi
+fi
+printf '%s\n%s\n%s\n%s\n' "$(uname -m)" "$(id -u)" "$home" "$PATH"
+]]
+
+-- After the upload, as whoever uploaded.
+local SETTLE = [[
+set -eu
+sup=$1 orders=$2; shift 2
+chmod 755 "$sup"
+chmod 600 "$orders"
+for f in "$@"; do
+  chmod 600 "$f"
+  chown user: "$f" 2>/dev/null || :
+done
+]]
+
+-- Whether this launch has begun: the supervisor's lock holds the last launch that did.
+local BEGUN = [[
+run=$1 seq=$2 orders=$3
+n=$(cat "$run/lock" 2>/dev/null || :)
+if [ -n "$n" ] && [ "$n" -ge "$seq" ]; then echo begun
+elif [ -e "$orders" ]; then echo waiting
+else echo nothing
+fi
+]]
+
+local function sh(job, script, user, ...)
+  local value, e = job:exec { cmd = "/bin/sh", args = { "-c", script, "sh", ... }, user = user, timeout_ms = 60000 }
+  if not value then return nil, e end
+  if value.exit == 0 then return value end
+  local said = (value.stderr or ""):match("[^\n]+") or "no words"
+  return nil, job:ends("failed", "start_failed", ("the box is not as it should be: %s (exit %s)")
+    :format(said, tostring(value.exit or value.signal)))
+end
+
+local function user_of(job) return job.as_root and "root" or nil end
+
+local function orders_folder(job) return ("/dev/shm/crewbox-%s-%d"):format(job.id, job.row.launch_seq) end
+
+-- Codes with which a provider says that it lets nobody be root.
+local NO_ROOT = { unauthorized = true, denied = true, invalid = true, unsupported = true, not_found = true }
+
+--- Learns the box: architecture, home, who we are in it.
+--- @async
+--- @param make boolean? also make the folders of this launch
+function M.learn(job, make)
+  local function ask(user)
+    return sh(job, LEARN, user, job.id, ("%d"):format(job.row.launch_seq), make and "1" or "0")
+  end
+  local value, e = ask("root")
+  job.as_root = value ~= nil
+  if not value and NO_ROOT[e.code] and not e.final_state then value, e = ask(nil) end
+  if not value then return nil, e end
+  local arch, uid, home, path = value.stdout:match("^([%w_]+)\n(%d+)\n(/[^\n]*)\n([^\n]*)\n$")
+  if not arch then return nil, job:ends("failed", "start_failed", "the box did not say what it is") end
+  job.as_root = uid == "0"
+  job.arch, job.home, job.box_path = arch, home, path
+  job.run_dir = ("%s/.crewbox/runs/%s"):format(home, job.id)
+  job.supervisor = home .. "/.crewbox/bin/crewbox-supervise"
+  return true
+end
+
+-- The supervisor for the box's architecture.
+local function supervisor_file(job)
+  local own, e = paths.program("crewbox-supervise")
+  local other = paths.program("crewbox-supervise-" .. job.arch)
+  if other then return other end
+  if not own then return nil, e end
+  if job.arch ~= job.engine.arch then
+    return nil, job:ends("failed", "start_failed", ("there is no crewbox-supervise for %s boxes; this installation has one for %s")
+      :format(job.arch, job.engine.arch))
+  end
+  return own
+end
+
+-- ---- what goes in ---------------------------------------------------------------------------
+
+local SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+local function environment(job, plan)
+  local path = job.box_path ~= "" and job.box_path or SYSTEM_PATH
+  local env = {
+    HOME = job.home, USER = "user", LOGNAME = "user", SHELL = "/bin/bash", LANG = "C.UTF-8", TERM = "dumb",
+    PATH = job.home .. "/.local/bin:" .. path,
+  }
+  for name, value in pairs(plan.env or {}) do env[name] = value end
+  return env
+end
+
+local function plan_of(job)
+  local raw, e = core.sys.read_file(paths.run_file(job.engine.state, job.id, "brief"), 64 * 1024 * 1024)
+  if not raw then return nil, e end
+  local project, findings = job.home .. "/project", job.home .. "/.crewbox/findings.md"
+  local has_tree = job.row.options.tree ~= nil
+  local text = brief.compose {
+    brief = raw, harness = job.harness, home = job.home, project = project, findings = findings,
+    tree = has_tree, base_commit = has_tree,
+  }
+  return job.harness:plan {
+    brief = text, model = job.row.model, env = job.values or {}, home = job.home, project = project,
+    run_dir = job.run_dir, findings = findings, session_id = job.row.session_id, tree = has_tree,
+    options = job.row.options.harness,
+  }
+end
+
+local function ms(seconds) return math.floor((seconds or 0) * 1000) end
+
+local function orders_of(job, plan)
+  return orders.encode {
+    run = job.id, launch_seq = job.row.launch_seq, kind = job.row.kind, run_dir = job.run_dir,
+    cwd = job.home .. "/project", user = job.as_root and "user" or "", argv = plan.argv,
+    env = environment(job, plan), secrets = job.secrets, stdin = plan.stdin and "brief" or "",
+    streams = plan.streams, start_deadline_ms = ms(job.harness.start_deadline_s),
+    guard_ms = ms(job.row.options.timeout_s), findings = job.home .. "/.crewbox/findings.md",
+  }
+end
+
+-- The secrets once more, in the box's memory, closed to all but root: an engine that comes after
+-- this one masks logs and refuses patches with them. The agent has them as its environment anyway.
+local function values_file(job) return ("/dev/shm/crewbox-%s-values/values"):format(job.id) end
+
+local function upload(job, plan)
+  local supervisor, e = supervisor_file(job)
+  if not supervisor then return nil, e end
+  local files = {
+    { path = job.supervisor, source = supervisor },
+    { path = orders_folder(job) .. "/orders", data = orders_of(job, plan) },
+  }
+  if #job.secrets > 0 then
+    files[#files + 1] = { path = values_file(job), data = orders.encode_secrets(job.secrets) }
+  end
+  local own = {}
+  local function add(file)
+    files[#files + 1] = file
+    own[#own + 1] = file.path
+  end
+  if plan.stdin then add { path = job.run_dir .. "/brief", data = plan.stdin } end
+  if job.row.options.tree then
+    add { path = job.run_dir .. "/tree.pack", source = paths.run_file(job.engine.state, job.id, "tree.pack") }
+  end
+  for _, file in ipairs(plan.files or {}) do add(file) end
+  local ok
+  ok, e = job:try(function()
+    return job.engine.loop:await(job.provider.verbs:upload { box = job.box, user = user_of(job), files = files })
+  end)
+  if not ok then return nil, e end
+  return sh(job, SETTLE, user_of(job), job.supervisor, orders_folder(job) .. "/orders", unpack(own))
+end
+
+local function apply(job)
+  if not job.row.options.tree then return true end
+  local value, e = job:exec {
+    cmd = job.supervisor, timeout_ms = APPLY_MS,
+    args = { "tree-apply", "--project", job.home .. "/project", "--pack", job.run_dir .. "/tree.pack",
+      "--run-dir", job.run_dir, "--base-commit" },
+  }
+  if not value then return nil, e end
+  if value.exit ~= 0 then
+    return nil, job:ends("failed", "start_failed", "the tree could not be put into the box: " ..
+      ((value.stderr or ""):match("[^\n]+") or "exit " .. tostring(value.exit or value.signal)))
+  end
+  return true
+end
+
+-- ---- the two steps --------------------------------------------------------------------------
+
+local function launched_ms(job) return core.sys.now_ms() - job.began_ms end
+
+--- `preparing -> starting`.
+--- @async
+function M.put(job)
+  local ok, e = M.learn(job, true)
+  if not ok then return nil, e end
+  local plan
+  plan, e = plan_of(job)
+  if not plan then return nil, e end
+  ok, e = upload(job, plan)
+  if not ok then return nil, e end
+  fault.at("uploaded")
+  ok, e = apply(job)
+  if not ok then return nil, e end
+  fault.at("tree_applied")
+  ok, e = job:checkpoint()
+  if not ok then return nil, e end
+  job.row.progress.launch_ms = launched_ms(job)
+  ok, e = job.engine.store:run_starting(job.id, job.row.launch_seq, job.row.progress, job:fence(), core.sys.wall())
+  if not ok then return nil, e end
+  job.row.state = "starting"
+  fault.at("starting_written")
+  return true
+end
+
+local function begun(job)
+  local value, e = sh(job, BEGUN, user_of(job), job.run_dir, ("%d"):format(job.row.launch_seq), orders_folder(job) .. "/orders")
+  if not value then return nil, e end
+  return value.stdout:match("%S+")
+end
+
+local function start(job)
+  return job.engine.loop:await(job.provider.verbs:start {
+    box = job.box, cmd = job.supervisor, args = { "run", orders_folder(job) .. "/orders" }, user = user_of(job),
+  })
+end
+
+-- Starts the supervisor unless this launch has begun. An answer that was lost is looked into.
+local function start_once(job)
+  local last
+  for try = 1, START_TRIES do
+    local state, e = begun(job)
+    if not state then return nil, e end
+    if state == "begun" then return true end
+    if state == "nothing" and try == START_TRIES then
+      return nil, job:ends("failed", "start_failed", "the orders of the supervisor are gone from the box")
+    end
+    if state == "waiting" then
+      local ok
+      ok, last = start(job)
+      if ok then return true end
+      if not provider.is_passing(last) then
+        return nil, job:ends("failed", "start_failed", "the supervisor did not start: " .. provider.words(last))
+      end
+      if last.code == "unreachable" then job.engine:server_lost(job.provider) end
+    end
+    local ok
+    ok, e = job.engine.loop:sleep(300 * try)
+    if not ok then return nil, e end
+  end
+  return nil, job:ends("failed", "start_failed", "the supervisor did not start: " .. provider.words(last))
+end
+
+--- `starting -> running`.
+--- @async
+function M.start(job)
+  local ok, e = start_once(job)
+  if not ok then return nil, e end
+  fault.at("supervisor_started")
+  job.row.progress.launch_ms = job.row.progress.launch_ms or launched_ms(job)
+  ok, e = job.engine.store:run_running(job.id, job.row.progress, job:fence(), core.sys.wall())
+  if not ok then return nil, e end
+  job.row.state, job.row.started_at = "running", core.sys.wall()
+  fault.at("running_written")
+  events.tell(job, "agent_started", { launch_seq = job.row.launch_seq, launch_ms = job.row.progress.launch_ms })
+  return true
+end
+
+--- The supervisor of a launch that another engine wrote down, whether it came to start it or not.
+--- @async
+function M.ensure_begun(job)
+  return start_once(job)
+end
+
+--- A second launch in the same box, after the first one is over: new orders, nothing else.
+--- @async
+function M.again(job)
+  local first = job.row.launch_seq
+  job.row.launch_seq = first + 1
+  local ok, e = M.learn(job, true)
+  local plan
+  if ok then plan, e = plan_of(job) end
+  if plan then ok, e = upload(job, plan) end
+  if not plan or not ok then return nil, e end
+  job.row.progress.out_size, job.row.progress.err_size = 0, 0
+  job.row.out_offset, job.row.err_offset = 0, 0
+  ok, e = job.engine.store:run_relaunched(job.id, job.row.launch_seq, job.row.progress, job:fence(), core.sys.wall())
+  if not ok then return nil, e end
+  ok, e = start_once(job)
+  if not ok then return nil, e end
+  job.over = false
+  events.tell(job, "agent_started", { launch_seq = job.row.launch_seq, again = true })
+  return true
+end
+
+--- The secrets of a run that another engine launched, from the box's memory.
+--- @async
+--- @return boolean known
+function M.recall(job)
+  if #job.row.env_names == 0 then return true end
+  local value = job:try(function()
+    return job.engine.loop:await(job.provider.verbs:read {
+      box = job.box, path = values_file(job), max_bytes = RECALL_MAX, user = user_of(job),
+    })
+  end)
+  local list = value and orders.decode_secrets(value.data)
+  if not list then return false end
+  job:set_secrets(list)
+  return true
+end
+
+return M

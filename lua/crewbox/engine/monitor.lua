@@ -1,0 +1,141 @@
+-- SPDX-License-Identifier: MIT
+-- Follows a run in its box: stores the logs and how far it is, feeds the harness's reader, and
+-- asks for the end where the agent has said its last word but does not leave.
+local core = require "crewbox.core"
+local err = require "crewbox.err"
+local events = require "crewbox.engine.events"
+local log = require "crewbox.engine.log"
+local paths = require "crewbox.paths"
+local stop = require "crewbox.engine.stop"
+
+local M = {}
+
+local INTERVAL_MS = { here = 1000, remote = 5000 }
+local EAGER_MS = { 60, 120, 250, 500 } -- a short run need not wait for its first tick
+local ACTION_MAX = 200
+
+-- The counters of the state file that a person may want to see.
+local SHOWN = { "phase", "age_ms", "quiet_ms", "stopped", "out_end", "err_end", "pid" }
+
+local function open_logs(job)
+  local state, row, p = job.engine.state, job.row, job.row.progress
+  job.out = log.open(paths.run_file(state, job.id, "out.log"), job.redactor, row.out_offset, p.out_size or 0)
+  job.err = log.open(paths.run_file(state, job.id, "err.log"), job.redactor, row.err_offset, p.err_size or 0)
+  -- The reader is made anew from what is stored: it stands where it stood.
+  job.reader = job.harness:reader()
+  for bytes in job.out:pieces() do job.reader:feed(bytes) end
+end
+
+local function add(job, name, bytes, from)
+  local target = job[name]
+  if from and from > target:next_offset() then
+    local text = target:gap(target:next_offset(), from)
+    if name == "out" then job.reader:feed(text) end
+  end
+  local clean, e = target:add(bytes, false)
+  if not clean then return nil, e end
+  if name == "out" and clean ~= "" then job.reader:feed(clean) end
+  return true
+end
+
+local function flush(job)
+  for _, name in ipairs { "out", "err" } do
+    local clean, e = job[name]:add("", true)
+    if not clean then return nil, e end
+    if name == "out" and clean ~= "" then job.reader:feed(clean) end
+  end
+  return true
+end
+
+local function store_progress(job, state)
+  local row = job.row
+  local p = row.progress
+  for _, key in ipairs(SHOWN) do p[key] = state[key] end
+  local shown = job.reader:progress()
+  local action = shown.action and job.redactor:mask(shown.action):sub(1, ACTION_MAX)
+  local changed = action ~= p.action or shown.turns ~= p.turns or shown.tokens ~= p.tokens
+  p.action, p.turns, p.tokens = action, shown.turns, shown.tokens
+  p.out_size, p.err_size = job.out.size, job.err.size
+  p.lease_end_at = job.lease_end_at
+  local ok, e = job.engine.store:run_progress(job.id, p, job.out.offset, job.err.offset, job:fence(), core.sys.wall())
+  if not ok then return nil, e end
+  row.out_offset, row.err_offset = job.out.offset, job.err.offset
+  if changed then
+    events.tell(job, "progress", { action = p.action, turns = p.turns, tokens = p.tokens, out_bytes = p.out_end })
+  end
+  return true
+end
+
+local function on_progress(job, event)
+  local out, errb = event.out or "", event.err or ""
+  local ok, e = add(job, "out", out, event.out_offset and event.out_offset - #out)
+  if ok then ok, e = add(job, "err", errb, event.err_offset and event.err_offset - #errb) end
+  if not ok then return nil, e end
+  if job.reader:terminal() and not job.stopping then
+    stop.ask(job, "terminal", (job.harness.grace_s or 10) * 1000)
+  end
+  return store_progress(job, event.state or {})
+end
+
+local function eager(job)
+  for _, ms in ipairs(EAGER_MS) do
+    if not job.engine.loop:sleep(ms) or job.over then return end
+    job:poke()
+  end
+end
+
+local function follow(job)
+  local engine, provider = job.engine, job.provider
+  local ms = function(s) return s and s > 0 and math.floor(s * 1000) or nil end
+  local op, e = engine.watch:run {
+    provider = provider.verbs, box = job.box, run = job.id, launch_seq = job.row.launch_seq, run_dir = job.run_dir,
+    interval_ms = INTERVAL_MS[provider.remote and "remote" or "here"],
+    out_offset = job.out:next_offset(), err_offset = job.err:next_offset(),
+    stall_ms = ms(job.harness.stall_s), lease_end_at = job.lease_end_at,
+  }
+  local stream
+  stream, e = engine.loop:stream(op, e)
+  if not stream then return nil, e end
+  job.watch_op = op
+  local hurry = engine.loop:spawn(eager, job)
+  local finish
+  while not finish do
+    local event
+    event, e = stream:next()
+    if not event then
+      if not e then e = err.new("supervisor_lost", "the watch ended without a word") end
+      break
+    end
+    local ok = true
+    if event.event == "progress" then
+      ok, e = on_progress(job, event)
+    elseif event.event == "stalled" then
+      events.tell(job, "stalled", { quiet_ms = event.state and event.state.quiet_ms, stopped = event.state and event.state.stopped })
+    elseif event.event == "finished" then
+      finish = { state = event.state }
+    elseif event.event == "lost" then
+      finish = { lost = event.reason or "box_lost", state = nil }
+    end
+    if not ok then break end
+  end
+  job.watch_op = nil
+  hurry:cancel()
+  stream:close()
+  if not finish then return nil, e end
+  job.over = true
+  local ok
+  ok, e = flush(job)
+  if not ok then return nil, e end
+  return finish
+end
+
+--- Follows the run from where its logs end to its end in the box.
+--- @async
+--- @return {state: table?, lost: string?}? finish
+--- @return crewbox.Error? err
+function M.follow(job)
+  open_logs(job)
+  return follow(job)
+end
+
+return M
