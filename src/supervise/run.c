@@ -31,7 +31,7 @@
 enum {
   PUMP_BYTES = 1 << 20,     /* of one stream before the other things get their turn */
   LOOK_MS = 250,            /* how often the stop file is looked for */
-  ENDING_LOOK_MS = 20,      /* how often the tree is looked at while it ends by itself */
+  ENDING_LOOK_MS = 20,      /* while the tree ends by itself: patience is short then */
   KILLING_LOOK_MS = 2,      /* between two rounds of SIGKILL */
   KILLING_MS = 10000,       /* then what is left cannot be ended from here */
   LINGER_MS = 500,          /* what the agent left behind may end by itself for so long ... */
@@ -71,6 +71,7 @@ struct run {
   int64_t oom_before;
   bool heard;     /* any byte of output */
   bool main_gone; /* reaped */
+  bool alone;     /* no child is left, so nothing below us is: see reap */
 };
 
 /* ---- the state file ------------------------------------------------------------------------- */
@@ -331,16 +332,14 @@ static void wait_and_take_output(struct run *r)
   }
 }
 
-/* Sends sig to what is left of the tree; how much that was. Without /proc only the agent's own
- * group can be reached. */
+/* Sends sig to what is left of the tree; how much of it was seen. Without /proc only the agent's
+ * own group can be reached. */
 static int signal_tree(struct run *r, int sig)
 {
   int living = cb_sup_tree_signal(&r->tree, sig);
-  if (living >= 0)
-    return living;
-  if (!r->main_gone && sig)
+  if (living < 0 && !r->main_gone)
     kill(-(pid_t)r->state.pid, sig);
-  return !r->main_gone;
+  return living;
 }
 
 static void enter(struct run *r, enum stage stage)
@@ -380,7 +379,10 @@ static void main_ended(struct run *r, int status)
   enter(r, LINGERING);
 }
 
-/* Every child that ended: the agent, and whatever was left to us when its parent went. */
+/* Every child that ended: the agent, and whatever was left to us when its parent went. A process
+ * below us has a parent below us or is our child, so having no child at all proves that the tree
+ * is gone; a look at /proc that finds nothing does not, for it can miss one that forks and ends
+ * just then. */
 static void reap(struct run *r)
 {
   int status;
@@ -389,12 +391,14 @@ static void reap(struct run *r)
     if (pid == (pid_t)r->state.pid && !r->main_gone)
       main_ended(r, status);
   }
+  r->alone = pid < 0 && errno == ECHILD;
 }
 
 static void give_up_on(struct run *r, int living)
 {
   struct cb_err err;
-  cb_err_set(&err, CB_SYSTEM, "%d processes of the run could not be ended", living);
+  cb_err_set(&err, CB_SYSTEM, "%d or more processes of the run could not be ended",
+             living > 0 ? living : 1);
   note_error(r, &err);
   if (!r->main_gone) { /* a finished state says how it ended: by our SIGKILL, some day */
     r->main_gone = true;
@@ -405,7 +409,10 @@ static void give_up_on(struct run *r, int living)
 
 static void move_on(struct run *r)
 {
-  int living;
+  if (r->alone && r->stage != GONE) {
+    enter(r, GONE);
+    return;
+  }
   switch (r->stage) {
   case RUNNING:
     if (r->guard_ms > 0 && r->state.age_ms >= r->guard_ms)
@@ -414,22 +421,18 @@ static void move_on(struct run *r)
       stop(r, CB_WHY_START_DEADLINE);
     break;
   case LINGERING:
-  case TERMINATING:
-    living = signal_tree(r, 0);
-    if (living == 0 && r->main_gone)
-      enter(r, GONE);
-    else if (r->stage == TERMINATING && r->stage_ms >= r->term_ms)
-      enter(r, KILLING);
-    else if (r->stage == LINGERING &&
-             r->stage_ms >= (r->grace_ms < LINGER_MS ? r->grace_ms : LINGER_MS))
+    if (r->stage_ms >= (r->grace_ms < LINGER_MS ? r->grace_ms : LINGER_MS))
       enter(r, TERMINATING);
     break;
+  case TERMINATING:
+    if (r->stage_ms >= r->term_ms)
+      enter(r, KILLING);
+    break;
   case KILLING:
-    living = signal_tree(r, SIGKILL);
-    if (living == 0 && r->main_gone)
-      enter(r, GONE);
-    else if (r->stage_ms >= KILLING_MS)
-      give_up_on(r, living);
+    if (r->stage_ms >= KILLING_MS)
+      give_up_on(r, signal_tree(r, SIGKILL));
+    else
+      signal_tree(r, SIGKILL);
     break;
   case GONE:
     break;
