@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/fd.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -87,6 +88,7 @@ int cb_send_fds(int sock, const void *p, size_t n, const int *fds, size_t nfds,
     m.msg_control = control.bytes;
     m.msg_controllen = CMSG_SPACE(sizeof(int) * nfds);
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    assert(c); /* the buffer holds at least one */
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(int) * nfds);

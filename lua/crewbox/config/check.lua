@@ -44,7 +44,7 @@ end
 local walk -- walk(value, spec, path, o) -> value or nil, message
 
 local function resolved(value, spec, path, o)
-  if not spec.resolve then return value end
+  if not spec.resolve or not value:find("${", 1, true) then return value end
   local text, missing = o.resolve(value)
   if missing and missing[1] then
     return nil, ("%s: %s is not set in the environment"):format(path, table.concat(missing, ", "))
@@ -136,13 +136,16 @@ end
 
 -- In an open section a key that is nobody's is kept, but one slip from ours is a slip.
 local function unknown(key, spec, path)
+  if type(key) ~= "string" then
+    return ("%s must have names as keys, not %s"):format(path == "" and "the configuration" or path, shown(key))
+  end
   local known = sorted_keys(spec.fields)
   if spec.open then
-    local near = type(key) == "string" and nearest.nearest(key, known, 2)
+    local near = nearest.nearest(key, known, 2)
     return near and ("unknown key %s (did you mean %s?)"):format(at(path, key), near)
   end
   return ("unknown key %s%s; known are %s"):format(at(path, shown(key)),
-    nearest.hint(tostring(key), known), table.concat(known, ", "))
+    nearest.hint(key, known), table.concat(known, ", "))
 end
 
 function kinds.section(value, spec, path, o)

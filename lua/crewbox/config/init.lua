@@ -74,8 +74,6 @@ function M.check(value, o)
   local prefix = o.source and o.source .. ": " or ""
   local config, problem = check.check(value, schema, function(text) return core.resolve(text, env) end)
   if not config then return nil, err.new("invalid", prefix .. problem) end
-  config.providers.sandbox = config.providers.sandbox or
-    check.check({}, schema.fields.providers.fields.sandbox, function(text) return text, {} end)
   local sandbox = config.providers.sandbox
   local ok
   ok, problem = across_fields(sandbox)

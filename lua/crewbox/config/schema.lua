@@ -35,6 +35,7 @@ local step = {
 
 local sandbox = {
   type = "section",
+  default = {},
   doc = "where boxes come from",
   fields = {
     type = text { default = "local", one_of = { "local", "e2b" },
@@ -68,6 +69,19 @@ local sandbox = {
             pattern = { "^%*?[%w.-]*[%w]:%d+$", "NAME:PORT, for instance example.com:443" },
             doc = "NAME:PORT" },
           doc = "hosts beside the model's endpoint and the usual registries and code hosts" },
+      } },
+    agents = { type = "section", default = {}, doc = "what is told to the agents",
+      fields = {
+        ["claude-code"] = { type = "section", default = {}, doc = "Claude Code",
+          fields = {
+            max_turns = { type = "integer", min = 1, max = 100000, doc = "end the run after that many turns; default: none" },
+            max_budget_usd = { type = "number", min = 0.01, max = 100000, doc = "end the run at that cost; default: none" },
+          } },
+        command = { type = "section", default = {}, doc = "any other program",
+          fields = {
+            program = { type = "list", min_items = 1, item = text { doc = "one word" },
+              doc = "program and arguments that get the brief on standard input; without it the brief is a script for sh" },
+          } },
       } },
     setup = { type = "list", item = step, default = {},
       doc = "steps that prepare every box" },

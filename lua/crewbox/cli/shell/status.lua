@@ -8,11 +8,13 @@ local M = {
   CANCELLED = 3,
   LOST = 4,
   MISSING = 5,
+  INTERRUPTED = 130,
 }
 
 M.HELP = [[
 Exit status: 0 done; 1 the run failed; 2 usage or bad input; 3 the run was cancelled;
-4 the run or its box was lost; 5 something the command needs is missing.]]
+4 the run or its box was lost; 5 something the command needs is missing;
+130 interrupted by Ctrl-C, the run goes on.]]
 
 local OF_STATE = {
   succeeded = M.DONE, failed = M.FAILED, timed_out = M.FAILED, cancelled = M.CANCELLED, lost = M.LOST,
@@ -24,7 +26,7 @@ function M.of_state(state) return OF_STATE[state] or M.FAILED end
 
 -- Codes that say the person asked for something that cannot be; the rest is the world's.
 local INPUT = {
-  invalid = true, not_found = true, conflict = true, exists = true, too_large = true,
+  invalid = true, conflict = true, exists = true, too_large = true,
   contains_secret = true, denied = true,
 }
 

@@ -1,0 +1,109 @@
+-- SPDX-License-Identifier: MIT
+-- Runs the real build/crewbox and other programs as child processes, as a person at a shell does: in
+-- a folder of the test's own, with an environment of the test's own, and never without a bound.
+local M = {}
+
+local BUILD = assert(os.getenv "CREWBOX_BUILD", "spec/run sets CREWBOX_BUILD")
+
+--- @return string s as one word of sh
+function M.quoted(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
+local q = M.quoted
+
+local function capture(command)
+  local p = assert(io.popen(command, "r"))
+  local out = p:read "*a"
+  p:close()
+  return out
+end
+
+--- @return string bytes nil when it is not there
+function M.read(path)
+  local f = io.open(path, "rb")
+  if not f then return nil end
+  local bytes = f:read "*a"
+  f:close()
+  return bytes
+end
+
+function M.write(path, bytes)
+  local f = assert(io.open(path, "wb"))
+  f:write(bytes)
+  f:close()
+end
+
+function M.exists(path) return os.execute("test -e " .. q(path)) == (_VERSION == "Lua 5.1" and 0 or true) end
+
+--- A folder of this test: home, state, cache and scratch. `place:remove()` ends what the test's
+--- state folder still runs, and takes the folder away.
+function M.place()
+  local dir = capture("mktemp -d /tmp/cbspec.XXXXXX"):match "%S+"
+  local place = { dir = dir, home = dir .. "/home", state = dir .. "/s", cache = dir .. "/cache" }
+  os.execute(("mkdir -p %s/home %s/work"):format(dir, dir))
+  place.work = dir .. "/work"
+
+  --- Runs a program. Gives {status, out, err}.
+  --- @param o string[] words, with env?, stdin?, cwd?, seconds?
+  function place.run(o)
+    local words = {}
+    for i, w in ipairs(o) do words[i] = q(w) end
+    local env = { HOME = place.home, PATH = os.getenv "PATH", CREWBOX_STATE = place.state,
+      CREWBOX_CACHE = place.cache, LANG = "C.UTF-8" }
+    for k, v in pairs(o.env or {}) do env[k] = v end
+    local sets = {}
+    for k, v in pairs(env) do
+      if v ~= false then sets[#sets + 1] = q(k .. "=" .. v) end
+    end
+    local stdin = "/dev/null"
+    if o.stdin then
+      stdin = dir .. "/stdin"
+      M.write(stdin, o.stdin)
+    end
+    os.execute(("cd %s && env -i %s timeout -k 5 %d %s >%s/out 2>%s/err <%s; echo $? >%s/rc"):format(q(o.cwd or place.work),
+      table.concat(sets, " "), o.seconds or 60, table.concat(words, " "), dir, dir, stdin, dir))
+    return { status = tonumber(M.read(dir .. "/rc")), out = M.read(dir .. "/out"), err = M.read(dir .. "/err") }
+  end
+
+  --- Runs crewbox with these words.
+  function place.crewbox(o)
+    local words = { BUILD .. "/crewbox" }
+    for k, v in pairs(o) do
+      if type(k) == "string" then words[k] = v end
+    end
+    for _, w in ipairs(o) do words[#words + 1] = w end
+    words.env = o.env or {}
+    -- The same interpreter as the specs: both are supported.
+    words.env.CREWBOX_LUA = jit and "luajit" or "lua5.4"
+    return place.run(words)
+  end
+
+  --- Makes a checkout with these files (path = content) in the work folder.
+  --- @return string dir
+  function place.checkout(name, files)
+    local root = place.work .. "/" .. name
+    os.execute("mkdir -p " .. q(root))
+    for path, bytes in pairs(files) do
+      local folder = path:match "^(.*)/"
+      if folder then os.execute("mkdir -p " .. q(root .. "/" .. folder)) end
+      M.write(root .. "/" .. path, bytes)
+    end
+    local r = place.run { "sh", "-c", "git init -q . && git add -A && git -c user.name=t -c user.email=t@example.com commit -q -m first",
+      cwd = root }
+    assert(r.status == 0, r.err)
+    return root
+  end
+
+  function place.remove()
+    -- Engine and box server of this place, by the folder on their command line or in their
+    -- environment; nothing else has it.
+    capture(([[exec 2>/dev/null
+      for p in /proc/[0-9]*; do
+        if tr '\0' '\n' <"$p/environ" | grep -qxF %s || tr '\0' '\n' <"$p/cmdline" | grep -qF %s; then
+          kill -KILL "${p#/proc/}"
+        fi
+      done
+      rm -rf %s]]):format(q("CREWBOX_STATE=" .. place.state), q(place.state .. "/"), q(dir)))
+  end
+  return place
+end
+
+return M
