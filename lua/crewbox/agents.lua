@@ -13,6 +13,7 @@ local M = {}
 local MARKER = "installed.json"
 local NEW = ".new-"              -- folders in the making
 local BIN = "node_modules/.bin"  -- where npm puts the names a package can be called by
+local IN_BOX = "/opt/crewbox/agents"
 local INSTALL_MS = 15 * 60 * 1000
 local CHECK_MS = 60 * 1000
 local LOCK_POLL_MS = 200
@@ -112,6 +113,19 @@ function M.list(env)
     list[#list + 1] = entry
   end
   return list
+end
+
+--- The template with which a local box sees an installed agent, for DIR/templates/NAME.json of the
+--- box server.
+--- @param found table of M.find
+--- @return string name
+--- @return table template {mounts, path}
+function M.template(found)
+  local target = ("%s/%s"):format(IN_BOX, found.name)
+  return ("%s-%s"):format(found.name, found.version), {
+    mounts = { { source = core.sys.realpath(found.dir) or found.dir, target = target } },
+    path = { ("%s/%s"):format(target, BIN) },
+  }
 end
 
 -- ---- installing ----------------------------------------------------------------------------

@@ -218,7 +218,7 @@ function M.store(ctx, request, o)
     allow = json.array(o.rules.allow),
     forward = json.array(o.rules.forward),
     timeout_s = request.timeout_s,
-    harness = request.options,
+    harness = request.options or ctx.config.providers.sandbox.agents[o.harness.name],
     tree = pack and { digest = pack.digest, count = pack.count, bytes = pack.bytes, excluded = pack.excluded } or nil,
   }
   ok, e = ctx.store:add_run({
