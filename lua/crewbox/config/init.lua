@@ -102,16 +102,4 @@ function M.load(o)
   return config
 end
 
---- Whether boxes can be asked for at all with this configuration; before anything is spent.
---- @return true? ok
---- @return crewbox.Error? err `unauthorized`
-function M.ready(config)
-  local sandbox = config.providers.sandbox
-  if sandbox.type == "e2b" and sandbox.api_key == "" then
-    return nil, err.new("unauthorized", "no key for E2B: set E2B_API_KEY in the environment or providers.sandbox.api_key" ..
-      (config.source and " in " .. config.source or ""))
-  end
-  return true
-end
-
 return M

@@ -162,6 +162,7 @@ end
 --- @async
 function M.run(ctx, request)
   check_shape(request)
+  local began = core.sys.now_ms()
   local sandbox = ctx.config.providers.sandbox
   local ok, harness, values, rules, e
   harness, e = harness_of(ctx, request)
@@ -185,13 +186,13 @@ function M.run(ctx, request)
   end
   ok, e = check_space(ctx.state)
   if not ok then return nil, e end
-  ok, e = check_server(ctx)
-  if not ok then return nil, e end
 
   local id = "r" .. core.sys.random_id(12)
   local folder = paths.run(ctx.state, id)
   local prepared
-  prepared, e = M.store(ctx, request, { id = id, folder = folder, harness = harness, values = values, rules = rules })
+  prepared, e = M.store(ctx, request, {
+    id = id, folder = folder, harness = harness, values = values, rules = rules, began = began,
+  })
   if not prepared then core.sys.rmtree(folder) end
   return prepared, e
 end
@@ -206,6 +207,9 @@ function M.store(ctx, request, o)
   local pack
   pack, e = frozen(ctx, request, o.id)
   if e then return nil, e end
+  -- After all that can be said without it: a bad checkout starts no server.
+  ok, e = check_server(ctx)
+  if not ok then return nil, e end
 
   local names = {}
   for name in pairs(o.values) do names[#names + 1] = name end
@@ -218,6 +222,7 @@ function M.store(ctx, request, o)
     allow = json.array(o.rules.allow),
     forward = json.array(o.rules.forward),
     timeout_s = request.timeout_s,
+    prepare_ms = core.sys.now_ms() - o.began,
     harness = request.options or ctx.config.providers.sandbox.agents[o.harness.name],
     tree = pack and { digest = pack.digest, count = pack.count, bytes = pack.bytes, excluded = pack.excluded } or nil,
   }
