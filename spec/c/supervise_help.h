@@ -32,6 +32,7 @@ struct place {
   char run[96], home[96], project[96], orders[128];
   uid_t uid;    /* who runs the program */
   const char *path; /* its PATH; NULL: the usual one */
+  const char *group; /* file of a control group to join; NULL: stay */
   bool own_ids; /* as root of a user namespace that has this one id, as in a local box */
 };
 
@@ -218,6 +219,12 @@ static inline pid_t start(const struct place *w, const char *const *args, int in
     dup2(err, 2);
     for (int fd = 3; fd < 64; fd++)
       close(fd);
+    if (w->group) {
+      int fd = open(w->group, O_WRONLY);
+      if (fd < 0 || write(fd, "0", 1) != 1)
+        _exit(96);
+      close(fd);
+    }
     if (w->uid != geteuid() && (setgid(w->uid) < 0 || setuid(w->uid) < 0))
       _exit(99);
     if (w->own_ids && !be_root_of_one_id())

@@ -639,6 +639,57 @@ static void outlives_a_full_disk(void)
   drop_place(&w);
 }
 
+static bool set_limit(const char *group, const char *name, const char *value)
+{
+  char path[200];
+  snprintf(path, sizeof path, "%s/%s", group, name);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  bool done = fd >= 0 && write(fd, value, strlen(value)) == (ssize_t)strlen(value);
+  if (fd >= 0)
+    close(fd);
+  return done;
+}
+
+/* bug-O5: an agent the kernel killed for want of memory is told apart from one that was killed. */
+static void tells_want_of_memory(void)
+{
+  static const struct {
+    const char *root, *limit, *no_swap, *zero;
+  } worlds[] = { { "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.swappiness", "0" },
+                 { "/sys/fs/cgroup", "memory.max", "memory.swap.max", "0" } };
+  struct place w;
+  struct cb_buf b;
+  struct cb_state s;
+  char group[100], procs[128];
+  bool made = false;
+  make_place(&w, 0);
+  for (size_t i = 0; i < 2 && !made; i++) {
+    snprintf(group, sizeof group, "%s/cb-test-%d", worlds[i].root, (int)getpid());
+    if (mkdir(group, 0755) < 0)
+      continue;
+    made = set_limit(group, worlds[i].limit, "50000000");
+    set_limit(group, worlds[i].no_swap, worlds[i].zero);
+    if (!made)
+      rmdir(group);
+  }
+  if (!made) {
+    fprintf(stderr, "not run: no right to limit memory\n");
+    drop_place(&w);
+    return;
+  }
+  snprintf(procs, sizeof procs, "%s/cgroup.procs", group);
+  w.group = procs;
+  begin_orders(&w, &b, 1, "exec tail /dev/zero");
+  CHECK(run_to_end(&w, &b, &s) && s.why == CB_WHY_EXITED && s.signal == SIGKILL && s.oom == 1);
+  drop_place(&w);
+  make_place(&w, 0);
+  w.group = procs;
+  begin_orders(&w, &b, 1, "kill -KILL $$");
+  CHECK(run_to_end(&w, &b, &s) && s.signal == SIGKILL && s.oom == 0);
+  drop_place(&w);
+  CHECK(rmdir(group) == 0);
+}
+
 /* As root the agent becomes the user, who can read what is his: brief, state and log. */
 static void becomes_the_user(void)
 {
@@ -766,6 +817,7 @@ int main(void)
   if (geteuid() == 0) {
     all_as(ORDINARY);
     outlives_a_full_disk();
+    tells_want_of_memory();
     becomes_the_user();
   }
   return check_done();
