@@ -46,7 +46,7 @@ end
 function M.open(o)
   o = o or {}
   local environ = o.environ or core.sys.environ()
-  local state, settings, e = o.state, nil, nil
+  local state, settings, e = o.state
   if not state then
     state, e = paths.state(environ)
     if not state then return nil, e end

@@ -33,7 +33,7 @@ end
 --- @return crewbox.Error? err nothing is known
 function M.look(engine, p, nonce)
   local deadline = core.sys.now_ms() + LOOK_MS[p.remote and "remote" or "here"]
-  local pause, known, failure = LOOK_FIRST_MS, false, nil
+  local pause, known, failure = LOOK_FIRST_MS
   while true do
     local boxes, e = list(engine, p, { crewbox_nonce = nonce })
     if boxes and boxes[1] then return boxes[1] end
@@ -175,8 +175,7 @@ local function keep(job)
     return
   end
   while true do
-    local event
-    event, e = stream:next()
+    local event = stream:next()
     if not event then break end
     if event.event == "renewed" or event.event == "capped" then
       if event.end_at then
@@ -200,9 +199,8 @@ end
 --- @return true? ok
 --- @return crewbox.Error? err
 function M.acquire(job)
-  local engine, ok, e = job.engine, nil, nil
-  local health
-  health, e = local_server.ensure(engine, job.provider)
+  local engine, ok = job.engine
+  local health, e = local_server.ensure(engine, job.provider)
   if not health and not job.provider.remote then return nil, e end
 
   if job.row.box_id then

@@ -28,8 +28,7 @@ local CHUNK = 256 * 1024 -- of a log, at a time
 function M.open(o)
   o = o or {}
   local environ = o.environ or core.sys.environ()
-  local state, settings, e
-  state, e = o.state, nil
+  local state, settings, e = o.state
   if not state then
     state, e = paths.state(environ)
     if not state then return nil, e end
@@ -100,7 +99,9 @@ Client.run = waiting(function(self, request)
     api_key = key ~= "" and key or nil, config = self.config_path,
   })
   if e then
-    -- Nothing was started: the row ends here, with the reason, and the folder goes.
+    -- Taken all the same, by an engine that died before it could say so: the next one goes on.
+    local row = self.store:run(prepared.id)
+    if row and row.epoch then return prepared.id end
     prepare.undo(self, prepared)
     return nil, e
   end
@@ -170,10 +171,10 @@ end)
 function Client:watch(id)
   local client = self
   local watch = { id = id, seen = nil, over = false }
-  function watch:next(timeout_s)
-    if self.over then return nil end
-    local run, e = next_change(client, self, timeout_s)
-    if run and run.accepted_at then self.over = true end
+  function watch.next(_, timeout_s)
+    if watch.over then return nil end
+    local run, e = next_change(client, watch, timeout_s)
+    if run and run.accepted_at then watch.over = true end
     return run, e
   end
   return watch

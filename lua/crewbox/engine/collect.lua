@@ -5,6 +5,7 @@
 local core = require "crewbox.core"
 local err = require "crewbox.err"
 local paths = require "crewbox.paths"
+local records = require "crewbox.engine.records"
 local tree = require "crewbox.tree"
 
 local M = {}
@@ -82,12 +83,19 @@ local function pack_result(job)
     return nil, err.new("provider", "the changes could not be collected: " ..
       ((value.stderr or ""):match("[^\n]+") or "exit " .. tostring(value.exit or value.signal)))
   end
-  return true
+  local skipped = {}
+  for _, r in ipairs(records.decode(value.stdout or "") or {}) do
+    if r[1] == "skipped" then
+      local reason, path = r[2]:match("^(%S+) (.*)$")
+      if reason then skipped[#skipped + 1] = { path = path, reason = reason } end
+    end
+  end
+  return skipped
 end
 
 --- The patch of a run with a tree. Its files stay in the folder of the run: result.pack, patch.
 --- @async
---- @return {changed: table[], bytes: number}? patch
+--- @return {changed: table[], bytes: number, skipped: {path, reason}[]}? patch
 --- @return crewbox.Error? err `contains_secret` and others; no patch is stored then
 function M.patch(job)
   local file = function(name) return paths.run_file(job.engine.state, job.id, name) end
@@ -96,8 +104,9 @@ function M.patch(job)
     core.sys.unlink(file("result.pack"))
     return nil, e
   end
-  local ok, e = pack_result(job)
-  if not ok then return none(e) end
+  local skipped, e = pack_result(job)
+  if not skipped then return none(e) end
+  local ok
   ok, e = fetch(job, file("result.pack"))
   if not ok then return none(e) end
   local patch
@@ -106,6 +115,7 @@ function M.patch(job)
   })
   core.sys.rmtree(file("compare"))
   if not patch then return none(e) end
+  patch.skipped = skipped
   return patch
 end
 

@@ -63,7 +63,7 @@ local function clean(job, value, depth)
     return text
   end
   if type(value) ~= "table" or depth > 8 then return type(value) ~= "table" and value or nil end
-  local out = {}
+  local out = value[1] ~= nil and json.array {} or {}
   for k, v in pairs(value) do out[k] = clean(job, v, depth + 1) end
   return out
 end
@@ -126,11 +126,13 @@ function M.accept(job)
 end
 
 local function finish_with(job, state, reason, outcome, findings)
+  outcome = clean(job, outcome, 0)
+  json.array(outcome.notes)
   job.final = {
     state = state,
     reason = reason,
-    outcome = clean(job, outcome, 0),
-    session_id = outcome.session_id and job.redactor:mask(tostring(outcome.session_id)):sub(1, 200) or nil,
+    outcome = outcome,
+    session_id = outcome.session_id and tostring(outcome.session_id):sub(1, 200) or nil,
     finished_at = core.sys.wall(),
     findings = findings,
   }
@@ -176,6 +178,13 @@ function M.settle(job, finish)
       if not state then state, reason, message = "failed", "collect_failed", e.message end
     elseif finish.lost then
       note("the agent may have been at work while its changes were collected")
+    end
+    for i, left in ipairs(patch and patch.skipped or {}) do
+      if i > 10 then
+        note(("%d more paths were left out of the patch"):format(#patch.skipped - 10))
+        break
+      end
+      note(("%s was left out of the patch: %s"):format(left.path, left.reason))
     end
     if not job.secrets_known then
       note("the engine and the box had lost the run's secrets: the changes were checked for known shapes only")

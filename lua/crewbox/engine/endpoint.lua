@@ -11,6 +11,9 @@ local verbs = {}
 
 function verbs.run(engine, q)
   local values = type(q.env) == "table" and q.env or {}
+  -- The engine that was asked first may have died with the run in its hands.
+  local dropped, why = engine.store:drop_dead_engines(engine.fence.owner, core.sys.wall(), core.sys.alive)
+  if not dropped then return nil, why end
   local job, e = engine:adopt(q.id, { values = values, from = q.claim, api_key = q.api_key })
   if not job then return nil, e end
   return {}

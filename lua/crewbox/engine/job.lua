@@ -217,7 +217,7 @@ function M.drive(job)
   end
   local closing = job.task and job.task.cancelled
   if not ok and not closing and e.code ~= "fenced" and e.code ~= "closed" then
-    ran, ok, e = pcall(ended_early, job, e)
+    ran, ok = pcall(ended_early, job, e)
     if not ran then job.engine:log(("run %s: %s"):format(job.id, tostring(ok))) end
   end
   job.over = true

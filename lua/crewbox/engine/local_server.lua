@@ -65,7 +65,7 @@ function M.ensure(ctx, provider)
   repeat
     local lock = core.sys.lock(paths.boxd_lock(ctx.state))
     if lock then
-      answer, e = health(ctx, provider)
+      answer = health(ctx, provider)
       if not answer then
         local ok
         ok, failure = start(ctx, provider)

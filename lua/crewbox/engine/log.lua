@@ -77,15 +77,23 @@ function Log:add(bytes, last)
   return clean
 end
 
---- Bytes from, and up to, are missing in the box: over its bound, or lost.
-function Log:gap(from, to)
-  if self.held ~= "" then self:add("", true) end
-  if to <= self.offset then return "" end
-  local text = ("\n[crewbox: %d bytes of output were not kept]\n"):format(to - math.max(from, self.offset))
-  core.sys.append(self.path, text)
-  self.size = self.size + #text
+--- The bytes up to `to` are missing in the box: over its bound, or lost.
+--- @return string? text what was stored
+--- @return crewbox.Error? err
+function Log:gap(to)
+  local text = ""
+  if self.held ~= "" then
+    local clean, e = self:add("", true)
+    if not clean then return nil, e end
+    text = clean
+  end
+  if to <= self.offset then return text end
+  local words = ("\n[crewbox: %d bytes of output were not kept]\n"):format(to - self.offset)
+  local ok, e = core.sys.append(self.path, words)
+  if not ok then return nil, e end
+  self.size = self.size + #words
   self.offset = to
-  return text
+  return text .. words
 end
 
 --- What is stored, piece by piece.

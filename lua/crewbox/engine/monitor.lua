@@ -26,16 +26,26 @@ local function open_logs(job)
   for bytes in job.out:pieces() do job.reader:feed(bytes) end
 end
 
-local function add(job, name, bytes, from)
+-- Stores the new bytes of one stream. gaps: {stream, from, to} of this turn, in order; the bytes on
+-- both sides of a gap stand next to each other.
+local function add(job, name, bytes, gaps)
   local target = job[name]
-  if from and from > target:next_offset() then
-    local text = target:gap(target:next_offset(), from)
-    if name == "out" then job.reader:feed(text) end
+  local function feed(clean, e)
+    if not clean then return nil, e end
+    if name == "out" and clean ~= "" then job.reader:feed(clean) end
+    return true
   end
-  local clean, e = target:add(bytes, false)
-  if not clean then return nil, e end
-  if name == "out" and clean ~= "" then job.reader:feed(clean) end
-  return true
+  local at = 1
+  for _, gap in ipairs(gaps or {}) do
+    if gap.stream == name then
+      local n = math.max(0, gap.from - target:next_offset())
+      local ok, e = feed(target:add(bytes:sub(at, at + n - 1), false))
+      if ok then ok, e = feed(target:gap(gap.to)) end
+      if not ok then return nil, e end
+      at = at + n
+    end
+  end
+  return feed(target:add(bytes:sub(at), false))
 end
 
 local function flush(job)
@@ -67,9 +77,8 @@ local function store_progress(job, state)
 end
 
 local function on_progress(job, event)
-  local out, errb = event.out or "", event.err or ""
-  local ok, e = add(job, "out", out, event.out_offset and event.out_offset - #out)
-  if ok then ok, e = add(job, "err", errb, event.err_offset and event.err_offset - #errb) end
+  local ok, e = add(job, "out", event.out or "", event.gaps)
+  if ok then ok, e = add(job, "err", event.err or "", event.gaps) end
   if not ok then return nil, e end
   if job.reader:terminal() and not job.stopping then
     stop.ask(job, "terminal", (job.harness.grace_s or 10) * 1000)
@@ -110,7 +119,9 @@ local function follow(job)
     if event.event == "progress" then
       ok, e = on_progress(job, event)
     elseif event.event == "stalled" then
-      events.tell(job, "stalled", { quiet_ms = event.state and event.state.quiet_ms, stopped = event.state and event.state.stopped })
+      events.tell(job, "stalled", { why = event.why, quiet_ms = event.state and event.state.quiet_ms })
+    elseif event.event == "unreachable" then
+      engine:server_lost(provider)
     elseif event.event == "finished" then
       finish = { state = event.state }
     elseif event.event == "lost" then

@@ -1,14 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- The orders of a supervisor (docs/reference/interfaces.md section 5): what to run, with which
 -- environment, and which values to mask.
-local M = {}
+local records = require "crewbox.engine.records"
 
-local function record(out, name, value)
-  value = type(value) == "number" and ("%d"):format(value) or value
-  out[#out + 1] = ("%s %d\n"):format(name, #value)
-  out[#out + 1] = value
-  out[#out + 1] = "\n"
-end
+local M = {}
 
 local function sorted(t)
   local names = {}
@@ -22,52 +17,49 @@ end
 ---   findings, beat_ms}
 --- @return string bytes
 function M.encode(o)
-  local out = {}
-  record(out, "crewbox_orders", 1)
-  record(out, "run", o.run)
-  record(out, "launch_seq", o.launch_seq)
-  record(out, "kind", o.kind)
-  record(out, "run_dir", o.run_dir)
-  record(out, "cwd", o.cwd)
-  record(out, "user", o.user)
-  for _, word in ipairs(o.argv) do record(out, "argv", word) end
-  for _, name in ipairs(sorted(o.env)) do record(out, "env", name .. "=" .. o.env[name]) end
-  for _, secret in ipairs(o.secrets) do record(out, "secret", secret.name .. "=" .. secret.value) end
-  record(out, "stdin", o.stdin or "")
-  record(out, "streams", o.streams or "split")
-  record(out, "grace_ms", o.grace_ms or 5000)
-  record(out, "start_deadline_ms", o.start_deadline_ms or 0)
-  record(out, "guard_ms", o.guard_ms or 0)
-  record(out, "findings", o.findings or "")
-  record(out, "beat_ms", o.beat_ms or 1000)
-  return table.concat(out)
+  local list = {}
+  local function record(name, value) list[#list + 1] = { name, value } end
+  record("crewbox_orders", 1)
+  record("run", o.run)
+  record("launch_seq", o.launch_seq)
+  record("kind", o.kind)
+  record("run_dir", o.run_dir)
+  record("cwd", o.cwd)
+  record("user", o.user)
+  for _, word in ipairs(o.argv) do record("argv", word) end
+  for _, name in ipairs(sorted(o.env)) do record("env", name .. "=" .. o.env[name]) end
+  for _, secret in ipairs(o.secrets) do record("secret", secret.name .. "=" .. secret.value) end
+  record("stdin", o.stdin or "")
+  record("streams", o.streams or "split")
+  record("grace_ms", o.grace_ms or 5000)
+  record("start_deadline_ms", o.start_deadline_ms or 0)
+  record("guard_ms", o.guard_ms or 0)
+  record("findings", o.findings or "")
+  record("beat_ms", o.beat_ms or 1000)
+  return records.encode(list)
 end
 
---- Secrets alone, as records: what `decode_secrets` reads.
+--- Secrets alone: what `decode_secrets` reads.
 function M.encode_secrets(secrets)
-  local out = {}
-  record(out, "crewbox_values", 1)
-  for _, secret in ipairs(secrets) do record(out, "secret", secret.name .. "=" .. secret.value) end
-  return table.concat(out)
+  local list = { { "crewbox_values", 1 } }
+  for _, secret in ipairs(secrets) do list[#list + 1] = { "secret", secret.name .. "=" .. secret.value } end
+  return records.encode(list)
 end
 
 --- @param bytes string from a box: anything may stand in it
 --- @return {name: string, value: string}[]? secrets
 function M.decode_secrets(bytes)
-  local list, at = {}, 1
-  while at <= #bytes do
-    local name, length, from = bytes:match("^([a-z][a-z0-9_]*) (%d+)\n()", at)
-    length = tonumber(length)
-    if not name or from + length > #bytes or bytes:sub(from + length, from + length) ~= "\n" then return nil end
-    if at == 1 and name ~= "crewbox_values" then return nil end
-    if name == "secret" then
-      local key, value = bytes:sub(from, from + length - 1):match("^([^=]+)=(.*)$")
-      if not key then return nil end
-      list[#list + 1] = { name = key, value = value }
+  local list = records.decode(bytes)
+  if not list or not list[1] or list[1][1] ~= "crewbox_values" then return nil end
+  local secrets = {}
+  for _, r in ipairs(list) do
+    if r[1] == "secret" then
+      local name, value = r[2]:match("^([^=]+)=(.*)$")
+      if not name then return nil end
+      secrets[#secrets + 1] = { name = name, value = value }
     end
-    at = from + length + 1
   end
-  return list
+  return secrets
 end
 
 return M

@@ -74,7 +74,7 @@ local function serve(eng, loop, lock_path, held, ready)
 end
 
 local function run(o, loop, ready)
-  local state, e = o.state, nil
+  local state, e = o.state
   if not state then
     state, e = paths.state()
     if not state then return nil, e end

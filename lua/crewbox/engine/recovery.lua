@@ -8,12 +8,16 @@ local provider = require "crewbox.engine.provider"
 local M = {}
 
 local LIST_EVERY_MS = 60000
+-- A run that needs values from memory is left for so long to the client that has them, which asks
+-- again when the engine it asked died.
+local CLIENT_S = 3
 
 local function adopt_orphans(engine)
   local orphans, e = engine.store:orphans(core.sys.wall())
   if not orphans then return nil, e end
   for _, row in ipairs(orphans) do
-    if not engine.jobs[row.id] then
+    local for_client = row.state == "preparing" and #row.env_names > 0 and row.updated_at > core.sys.wall() - CLIENT_S
+    if not engine.jobs[row.id] and not for_client then
       local ok
       ok, e = engine:adopt(row.id, {})
       if not ok and e.code ~= "already_claimed" then engine:log(("run %s: %s"):format(row.id, provider.words(e))) end
@@ -27,8 +31,7 @@ local function kill_left_over(engine)
   if not rows then return nil, e end
   for _, row in ipairs(rows) do
     if not engine.killing[row.id] then
-      local p
-      p, e = engine:provider_for { options = { provider = row.provider, generation = row.generation } }
+      local p = engine:provider_for { options = { provider = row.provider, generation = row.generation } }
       if p then
         engine.killing[row.id] = true
         engine:background(function()

@@ -20,7 +20,7 @@ local KEEP = { "^PATH$", "^HOME$", "^USER$", "^LOGNAME$", "^LANG$", "^LC_", "^TM
 
 local function environment(ctx)
   local env = {}
-  for name, value in pairs(core.sys.environ()) do
+  for name, value in pairs(ctx.environ or core.sys.environ()) do
     for _, pattern in ipairs(KEEP) do
       if name:find(pattern) then
         env[name] = value
@@ -78,7 +78,7 @@ local ABSENT = { unreachable = true, not_found = true, closed = true }
 
 --- Asks the engine; starts it first when there is none.
 --- @async
---- @param ctx {loop: table, io: userdata, state: string, config_path: string?}
+--- @param ctx {loop: table, io: userdata, state: string, config_path: string?, environ: table?}
 --- @param question table
 --- @return table? answer
 --- @return crewbox.Error? err
@@ -90,7 +90,6 @@ function M.ask(ctx, question)
     if not ABSENT[e.code] then return nil, e end
     local ok
     ok, failure = start(ctx)
-    if not ok and failure.code ~= "unreachable" then return nil, failure end
     if not ok then return nil, failure end
   end
   return nil, failure or err.new("unreachable", "the engine does not answer; its log is " .. paths.engine_log(ctx.state))
