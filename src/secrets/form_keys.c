@@ -224,7 +224,7 @@ static int with_wraps(struct walk *w, const uint8_t *text)
   } breaks[] = { { "\n", 1 }, { "\r\n", 2 }, { "\\n", 2 } };
   int rc = w->fn(w->arg, text);
   for (size_t b = 0; b < sizeof breaks / sizeof *breaks; b++) {
-    for (size_t at = 1; rc == 0 && at < CB_FORM_KEY; at++) {
+    for (size_t at = CB_FORM_WRAP_LEAST; rc == 0 && at < CB_FORM_KEY; at++) {
       memcpy(w->key, text, at);
       memcpy(w->key + at, breaks[b].p, breaks[b].n);
       memcpy(w->key + at + breaks[b].n, text + at, CB_FORM_KEY - at);
@@ -234,24 +234,35 @@ static int with_wraps(struct walk *w, const uint8_t *text)
   return rc;
 }
 
-static int base64_keys(struct walk *w, unsigned phase)
+static int hex_keys(struct walk *w, const uint8_t *value)
+{
+  uint8_t text[CB_FORM_KEY];
+  for (size_t i = 0; i < CB_FORM_KEY; i++)
+    text[i] = (uint8_t)"0123456789abcdef"[value[i / 2] >> (i % 2 ? 0 : 4) & 15];
+  return w->form == CB_FORM_HEX ? with_wraps(w, text) : w->fn(w->arg, text);
+}
+
+static int base64_keys(struct walk *w, unsigned phase, size_t left_out)
 {
   static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
   static const size_t first[3] = { 0, 2, 3 };
+  size_t begin = first[phase] + left_out;
   int rc = 0;
+  if ((w->len + phase) * 8 / 6 - begin < CB_FORM_KEY)
+    return 0; /* too short for a key once its begin is left out */
   for (int url_safe = 0; rc == 0 && url_safe < 2; url_safe++) {
     uint8_t text[CB_FORM_KEY];
     bool special = false;
     for (size_t k = 0; k < CB_FORM_KEY; k++) {
       unsigned v = 0;
-      for (size_t bit = 6 * (k + first[phase]), i = 0; i < 6; i++, bit++)
+      for (size_t bit = 6 * (k + begin), i = 0; i < 6; i++, bit++)
         v = v << 1 | (w->v[bit / 8 - phase] >> (7 - bit % 8) & 1u);
       special = special || v >= 62;
       text[k] = v < 62 ? (uint8_t)alphabet[v] : (uint8_t)(url_safe ? "-_" : "+/")[v - 62];
     }
     if (url_safe && !special)
       break;
-    rc = with_wraps(w, text);
+    rc = left_out ? w->fn(w->arg, text) : with_wraps(w, text);
   }
   return rc;
 }
@@ -260,18 +271,16 @@ int cb_form_keys(enum cb_form form, const uint8_t *value, size_t len,
                  int (*fn)(void *arg, const uint8_t key[CB_FORM_KEY]), void *arg)
 {
   struct walk w = { .form = form, .v = value, .len = len, .fn = fn, .arg = arg };
-  uint8_t text[CB_FORM_KEY];
+  uint8_t key[CB_FORM_KEY];
   switch (form) {
-  case CB_FORM_BASE64_0: return base64_keys(&w, 0);
-  case CB_FORM_BASE64_1: return base64_keys(&w, 1);
-  case CB_FORM_BASE64_2: return base64_keys(&w, 2);
-  case CB_FORM_HEX:
-    for (size_t i = 0; i < CB_FORM_KEY; i++)
-      text[i] = (uint8_t)"0123456789abcdef"[value[i / 2] >> (i % 2 ? 0 : 4) & 15];
-    return with_wraps(&w, text);
   case CB_FORM_UTF16:
-    return cb_form_utf16_key(value, len, text) ? fn(arg, text) : 0;
-  default:
-    return differs(form, value, len) ? walk_options(&w, 0, 0) : 0;
+    return cb_form_utf16_key(value, len, key) ? fn(arg, key) : 0;
+  case CB_FORM_HEX: return hex_keys(&w, value);
+  case CB_FORM_HEX_REST: return hex_keys(&w, value + 1);
+  default: break;
   }
+  if (form < CB_FORM_BASE64)
+    return differs(form, value, len) ? walk_options(&w, 0, 0) : 0;
+  unsigned which = (unsigned)(form - CB_FORM_BASE64);
+  return base64_keys(&w, which % 3, which / 3);
 }

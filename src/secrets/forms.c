@@ -264,7 +264,7 @@ static enum step next_ansi(struct text *t, int level, struct unit *u)
 static const struct {
   uint8_t level;
   uint8_t inner; /* CB_FORM_RAW, _PERCENT, _SQUOTE, _BACKSLASH or _ANSI */
-} decoder[CB_FORM_HEX] = {
+} decoder[CB_FORM_UTF16] = {
   [CB_FORM_RAW] = { 0, CB_FORM_RAW },
   [CB_FORM_PERCENT] = { 0, CB_FORM_PERCENT },
   [CB_FORM_JSON] = { 1, CB_FORM_RAW },
@@ -355,7 +355,7 @@ static struct cb_form_result match_hex(const uint8_t *v, size_t len, struct text
   struct cb_form_result r = { 0, false };
   for (size_t i = 0; i < 2 * len; i++) {
     int want = i % 2 ? v[i / 2] & 15 : v[i / 2] >> 4;
-    if (i > 0 && (t.at >= t.len || hex_digit(t.p[t.at]) < 0)) {
+    if (i >= CB_FORM_WRAP_LEAST && (t.at >= t.len || hex_digit(t.p[t.at]) < 0)) {
       enum step s = skip_wrap(&t);
       r.live = s == STEP_MORE;
       if (s != STEP_OK)
@@ -401,12 +401,12 @@ static int sextet(const uint8_t *v, size_t len, unsigned phase, size_t k)
 static const size_t first_sextet[3] = { 0, 2, 3 };
 
 static struct cb_form_result match_base64(const uint8_t *v, size_t len, unsigned phase,
-                                          struct text t)
+                                          size_t left_out, struct text t)
 {
   struct cb_form_result r = { 0, false };
-  size_t bits = (len + phase) * 8, last = bits / 6;
-  for (size_t k = first_sextet[phase]; k < last; k++) {
-    if (k > first_sextet[phase] && (t.at >= t.len || base64_value(t.p[t.at]) < 0)) {
+  size_t bits = (len + phase) * 8, last = bits / 6, first = first_sextet[phase] + left_out;
+  for (size_t k = first; k < last; k++) {
+    if (k - first >= CB_FORM_WRAP_LEAST && (t.at >= t.len || base64_value(t.p[t.at]) < 0)) {
       enum step s = skip_wrap(&t);
       r.live = s == STEP_MORE;
       if (s != STEP_OK)
@@ -520,11 +520,13 @@ struct cb_form_result cb_form_match(enum cb_form form, const uint8_t *v, size_t 
   struct text t = { text, text_len, at };
   switch (form) {
   case CB_FORM_RAW: return match_raw(v, len, &t);
-  case CB_FORM_HEX: return match_hex(v, len, t);
-  case CB_FORM_BASE64_0: return match_base64(v, len, 0, t);
-  case CB_FORM_BASE64_1: return match_base64(v, len, 1, t);
-  case CB_FORM_BASE64_2: return match_base64(v, len, 2, t);
   case CB_FORM_UTF16: return match_utf16(v, len, t);
-  default: return match_decoded(form, v, len, t);
+  case CB_FORM_HEX: return match_hex(v, len, t);
+  case CB_FORM_HEX_REST: return match_hex(v + 1, len - 1, t);
+  default: break;
   }
+  if (form < CB_FORM_BASE64)
+    return match_decoded(form, v, len, t);
+  unsigned which = (unsigned)(form - CB_FORM_BASE64);
+  return match_base64(v, len, which % 3, which / 3, t);
 }

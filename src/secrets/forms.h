@@ -24,13 +24,19 @@ enum cb_form {
   CB_FORM_JSON_SQUOTE, /* the three shell forms inside a JSON string */
   CB_FORM_JSON_BACKSLASH,
   CB_FORM_JSON_ANSI,
+  CB_FORM_UTF16, /* little-endian */
+  /* Two forms that tools wrap. A line break is looked for behind the first 4 characters only:
+   * else every line that ends in the first character of a value would have to wait for the
+   * next one. So that a value is found that has its break before that, there are these forms
+   * without their first characters, too. */
   CB_FORM_HEX,
-  CB_FORM_BASE64_0, /* the value begins a group of three bytes, */
-  CB_FORM_BASE64_1, /* is one byte into it, */
-  CB_FORM_BASE64_2, /* two bytes */
-  CB_FORM_UTF16,    /* little-endian */
-  CB_FORM_COUNT
+  CB_FORM_HEX_REST,
+  CB_FORM_BASE64, /* + phase (the value begins 0, 1 or 2 bytes into a group) + 3 * left out */
+  CB_FORM_BASE64_END = CB_FORM_BASE64 + 12,
+  CB_FORM_COUNT = CB_FORM_BASE64_END
 };
+
+enum { CB_FORM_WRAP_LEAST = 4 };
 
 /* Calls fn for each possible first CB_FORM_KEY bytes of value in that form, letters in any
  * case (a key stands for all cases of itself). Stops and returns what fn returns when that is
