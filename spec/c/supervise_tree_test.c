@@ -661,6 +661,37 @@ static void refuses_too_much(uid_t uid)
   drop_place(&w);
 }
 
+static bool owned_by(const char *path, uid_t uid)
+{
+  struct stat st;
+  return lstat(path, &st) == 0 && st.st_uid == uid && st.st_gid == uid;
+}
+
+/* Root at work in somebody's project: what it makes there is his, git runs as him. */
+static void leaves_things_to_their_owner(void)
+{
+  static const struct file files[] = { FILE_OF("d/e", "1"), LINK("l", "d") };
+  struct place w;
+  struct cb_buf report;
+  make_place(&w, 0);
+  w.uid = ORDINARY;
+  give_to(&w, w.run);
+  give_to(&w, w.project);
+  w.uid = 0;
+  apply(&w, files, 2, have_git(), &report);
+  cb_buf_clear(&report);
+  CHECK(owned_by(in_project(&w, "d"), ORDINARY) && owned_by(in_project(&w, "d/e"), ORDINARY) &&
+        owned_by(in_project(&w, "l"), ORDINARY));
+  if (have_git())
+    CHECK(owned_by(in_project(&w, ".git"), ORDINARY) &&
+          owned_by(in_project(&w, ".git/index"), ORDINARY));
+  CHECK(collect(&w, NULL, &report) == 0 && number(&report, "changed") == 0);
+  cb_buf_clear(&report);
+  CHECK(owned_by(in_run(&w, "result.pack"), ORDINARY) &&
+        owned_by(in_run(&w, "base.manifest"), ORDINARY));
+  drop_place(&w);
+}
+
 static void all_as(uid_t uid)
 {
   puts_a_tree_in_place(uid);
@@ -684,7 +715,9 @@ int main(void)
 {
   umask(022);
   all_as(geteuid());
-  if (geteuid() == 0)
+  if (geteuid() == 0) {
     all_as(ORDINARY);
+    leaves_things_to_their_owner();
+  }
   return check_done();
 }

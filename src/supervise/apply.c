@@ -490,6 +490,8 @@ int cb_sup_apply(const struct cb_sup_apply *what, struct cb_buf *report, struct 
 
   int rc = cb_sup_dir_open(&a.run, what->run_dir, err);
   if (!rc)
+    cb_sup_dir_follow_owner(&a.run);
+  if (!rc)
     rc = open_pack(&a, what->pack, err);
   if (!rc)
     rc = check_pack(&a, err);

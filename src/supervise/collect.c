@@ -324,15 +324,10 @@ static int write_out(const struct collect *c, const char *path, size_t *changed,
 
 static int open_all(struct collect *c, const struct cb_sup_collect *what, struct cb_err *err)
 {
-  struct stat st;
   int rc = cb_sup_dir_open(&c->run, what->run_dir, err);
   if (rc)
     return rc;
-  if (fstat(c->run.fd, &st) == 0 && geteuid() == 0 && st.st_uid != 0) {
-    c->run.give = true; /* results belong to whom their folder belongs */
-    c->run.uid = st.st_uid;
-    c->run.gid = st.st_gid;
-  }
+  cb_sup_dir_follow_owner(&c->run);
   c->project = open(what->project, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (c->project < 0)
     return cb_err_errno(err, errno, "open the project %s", what->project);

@@ -23,6 +23,16 @@ int cb_sup_dir_open(struct cb_sup_dir *d, const char *path, struct cb_err *err)
   return CB_OK;
 }
 
+void cb_sup_dir_follow_owner(struct cb_sup_dir *d)
+{
+  struct stat st;
+  if (geteuid() == 0 && fstat(d->fd, &st) == 0 && st.st_uid != 0) {
+    d->give = true;
+    d->uid = st.st_uid;
+    d->gid = st.st_gid;
+  }
+}
+
 void cb_sup_dir_close(struct cb_sup_dir *d)
 {
   cb_close(&d->lock);

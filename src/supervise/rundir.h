@@ -19,6 +19,8 @@ struct cb_sup_dir {
 
 /* Opens the folder, which whoever starts us has made. A link is refused. */
 int cb_sup_dir_open(struct cb_sup_dir *d, const char *path, struct cb_err *err);
+/* When we are root and the folder is somebody's: new files are his, too. */
+void cb_sup_dir_follow_owner(struct cb_sup_dir *d);
 void cb_sup_dir_close(struct cb_sup_dir *d);
 
 /* Takes the lock of this launch. CB_BUSY while another supervisor holds it, CB_EXISTS when this
