@@ -65,6 +65,7 @@ void cb_procs_init(struct cb_procs *ps, struct cb_loop *loop)
   ps->loop = loop;
   ps->box = NULL;
   ps->first = NULL;
+  ps->recovered = NULL;
 }
 
 static struct cb_loop *loop_of(const struct cb_process *p)
@@ -126,6 +127,7 @@ void cb_procs_clear(struct cb_procs *ps)
   while (ps->first)
     free_process(ps->first);
   ps->box = NULL;
+  ps->recovered = NULL;
 }
 
 /* --- events --- */
@@ -398,9 +400,7 @@ static void on_attached(void *arg, struct cb_box_answer *answer)
 static void on_listed(void *arg, struct cb_box_answer *answer)
 {
   struct cb_procs *ps = arg;
-  if (answer->err)
-    return;
-  for (size_t i = 0; i < answer->proc_count; i++) {
+  for (size_t i = 0; !answer->err && i < answer->proc_count; i++) {
     const struct cb_box_proc *from = &answer->procs[i];
     struct cb_process *p = new_process(ps, from->pid, config_of(from), from->tag);
     if (!p)
@@ -413,11 +413,20 @@ static void on_listed(void *arg, struct cb_box_answer *answer)
     if (cb_box_attach(ps->box, p->pid, on_attached, p, NULL, NULL))
       p->attaching = false;
   }
+  void (*recovered)(void *) = ps->recovered;
+  ps->recovered = NULL;
+  if (recovered)
+    recovered(ps->recovered_arg);
 }
 
-void cb_procs_recover(struct cb_procs *ps)
+void cb_procs_recover(struct cb_procs *ps, void (*recovered)(void *arg), void *arg)
 {
-  cb_box_list(ps->box, on_listed, ps, NULL, NULL);
+  ps->recovered = recovered;
+  ps->recovered_arg = arg;
+  if (cb_box_list(ps->box, on_listed, ps, NULL, NULL)) {
+    ps->recovered = NULL;
+    recovered(arg);
+  }
 }
 
 /* --- asking --- */

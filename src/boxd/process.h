@@ -24,14 +24,17 @@ struct cb_procs {
   struct cb_loop *loop;
   struct cb_box *box; /* set when the box is up */
   struct cb_process *first;
+  void (*recovered)(void *arg); /* while the list of a recovery is awaited */
+  void *recovered_arg;
 };
 
 void cb_procs_init(struct cb_procs *ps, struct cb_loop *loop);
 /* The box is gone: every stream is cut, everything waiting is answered, all freed. */
 void cb_procs_clear(struct cb_procs *ps);
 
-/* After a restart of the daemon: takes up what the init reports. */
-void cb_procs_recover(struct cb_procs *ps);
+/* After a restart of the daemon: takes up what the init reports. recovered is called once,
+ * later, when every process can be found again; not if the box goes meanwhile. */
+void cb_procs_recover(struct cb_procs *ps, void (*recovered)(void *arg), void *arg);
 /* What the events of the box say. */
 void cb_procs_exit(struct cb_procs *ps, int64_t pid, int status, bool deadline);
 

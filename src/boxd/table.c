@@ -168,6 +168,11 @@ static void on_expiry(struct cb_timer *timer)
 
 /* --- what the box tells --- */
 
+static void on_procs_recovered(void *arg)
+{
+  row_settled(arg);
+}
+
 static void on_ready(void *arg, struct cb_box *box, const struct cb_err *err)
 {
   struct cb_row *row = arg;
@@ -205,8 +210,7 @@ static void on_ready(void *arg, struct cb_box *box, const struct cb_err *err)
   }
   cb_log(t->c.log, CB_LOG_INFO, "box", "%s is taken up again", row->id);
   cb_timer_start_at(t->c.loop, &row->expiry, row->end_boot_ms, on_expiry, row);
-  cb_procs_recover(&row->procs);
-  row_settled(row);
+  cb_procs_recover(&row->procs, on_procs_recovered, row);
 }
 
 static void on_exit_event(void *arg, struct cb_box *box, int64_t pid, int status, bool deadline)
