@@ -274,6 +274,9 @@ static int set_parts(struct cb_http *h, const struct cb_http_req *req, struct cb
     if (curl_mime_name(p, "file") || curl_mime_filename(p, req->parts[i].filename))
       return cb_err_no_memory(err);
   }
+  /* A quote in a file name is escaped as RFC 2045 says, not turned into %22 as browsers do: the
+   * servers we talk to take the name as it stands. */
+  curl_easy_setopt(h->t.easy, CURLOPT_MIME_OPTIONS, (long)CURLMIMEOPT_FORMESCAPE);
   curl_easy_setopt(h->t.easy, CURLOPT_MIMEPOST, h->mime);
   return CB_OK;
 }
@@ -514,12 +517,11 @@ static void name_failure(struct cb_http *h, CURLcode code, struct cb_err *err)
     cb_err_set(err, CB_UNREACHABLE, "%s: name not found", h->origin);
     return;
   case CURLE_OUT_OF_MEMORY:
-    if (h->head_done || h->header_bytes > 0 || !was_sent(h)) {
+    /* Also libcurl's word for a header line over its own bound, and then far likelier. */
+    if (was_sent(h) && !h->head_done)
+      cb_err_set(err, CB_TOO_LARGE, "%s: a header line without end", h->origin);
+    else
       cb_err_no_memory(err);
-      return;
-    }
-    /* libcurl's own bound of one header line. */
-    cb_err_set(err, CB_TOO_LARGE, "%s: a header line without end", h->origin);
     return;
   case CURLE_SEND_ERROR:
   case CURLE_RECV_ERROR:

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -231,11 +232,19 @@ static bool run_posts(struct cb_io *io)
   return some;
 }
 
+/* The nearest timer, ours or curl's, is the time-out of the wait itself: curl asks for another
+ * time at nearly every step, and a timerfd would cost a system call each. */
+static int wait_ms(struct cb_io *io)
+{
+  int64_t a = cb_timers_wait(io), b = cb_multi_wait(io->multi);
+  int64_t ms = a < 0 || (b >= 0 && b < a) ? b : a;
+  return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
 static void turn(struct cb_io *io)
 {
   struct epoll_event ev[EVENTS_A_TURN];
-  /* The nearest timer is the time-out of the wait itself: no timerfd, no call to arm one. */
-  int n = epoll_wait(io->ep, ev, EVENTS_A_TURN, cb_timers_wait(io));
+  int n = epoll_wait(io->ep, ev, EVENTS_A_TURN, wait_ms(io));
   for (int i = 0; i < n; i++) {
     struct cb_poll *p = ev[i].data.ptr;
     if (!p) {
@@ -246,6 +255,7 @@ static void turn(struct cb_io *io)
     }
   }
   cb_timers_run(io);
+  cb_multi_run(io->multi);
   bury(io);
 }
 

@@ -71,7 +71,7 @@ bool cb_io_ours(const struct cb_io *io);                 /* this process made it
 int cb_io_thread(pthread_t *out, void *(*fn)(void *), void *arg, struct cb_err *err);
 
 /* timer.c */
-int cb_timers_wait(struct cb_io *io); /* milliseconds for epoll_wait; -1: no timer */
+int64_t cb_timers_wait(struct cb_io *io); /* milliseconds to the next; -1: no timer */
 void cb_timers_run(struct cb_io *io);
 void cb_timers_clear(struct cb_io *io);
 
@@ -86,7 +86,9 @@ void cb_ops_init(struct cb_ops *ops);
 bool cb_ops_cancel_any(struct cb_io *io); /* false: none left that can be cancelled */
 void cb_ops_clear(struct cb_io *io);      /* and the completions */
 
-/* multi.c; local_server.c */
+/* multi.c: what curl asks of the loop (m may be NULL); local_server.c */
+int64_t cb_multi_wait(struct cb_multi *m); /* milliseconds; -1: no time */
+void cb_multi_run(struct cb_multi *m);
 void cb_multi_free(struct cb_multi *m);
 void cb_lines_free(struct cb_lines *l);
 #endif

@@ -22,11 +22,7 @@ struct cb_multi {
   struct cb_transfer *pending, **pending_end; /* to add or remove once curl has returned */
   CURL *pool[POOL_MAX];
   size_t pool_count;
-  /* curl asks for a time-out at nearly every step. A timer is started only when the new
-   * time is earlier than the one that runs; one that fires too early starts the next. */
-  int64_t deadline_ms; /* -1: none */
-  int64_t armed_ms;
-  struct cb_timer *timer;
+  int64_t deadline_ms;                  /* when curl wants to be called; -1: no time */
 };
 
 static void settle(struct cb_multi *m);
@@ -42,39 +38,30 @@ static void act(struct cb_multi *m, curl_socket_t fd, int what)
   settle(m);
 }
 
-static bool arm(struct cb_multi *m);
-
-static void on_timer(void *arg)
-{
-  struct cb_multi *m = arg;
-  m->timer = NULL;
-  if (m->deadline_ms < 0)
-    return;
-  if (m->deadline_ms > cb_now_ms()) {
-    arm(m);
-    return;
-  }
-  m->deadline_ms = -1;
-  act(m, CURL_SOCKET_TIMEOUT, 0);
-}
-
-static bool arm(struct cb_multi *m)
-{
-  if (m->timer && m->armed_ms <= m->deadline_ms)
-    return true;
-  int64_t left = m->deadline_ms - cb_now_ms();
-  cb_timer_stop(m->timer);
-  m->armed_ms = m->deadline_ms;
-  m->timer = cb_timer_start(m->io, left > 0 ? left : 0, on_timer, m);
-  return m->timer != NULL;
-}
-
+/* Never fails: a transfer that curl adds while this fails is lost to it half-made. So the time is
+ * only noted, and the loop asks for it (cb_multi_wait). */
 static int want_timer(CURLM *curl, long ms, void *arg)
 {
   struct cb_multi *m = arg;
   (void)curl;
   m->deadline_ms = ms < 0 ? -1 : cb_now_ms() + ms;
-  return ms < 0 || arm(m) ? 0 : -1;
+  return 0;
+}
+
+int64_t cb_multi_wait(struct cb_multi *m)
+{
+  if (!m || m->deadline_ms < 0)
+    return -1;
+  int64_t left = m->deadline_ms - cb_now_ms();
+  return left > 0 ? left : 0;
+}
+
+void cb_multi_run(struct cb_multi *m)
+{
+  if (cb_multi_wait(m) != 0)
+    return;
+  m->deadline_ms = -1;
+  act(m, CURL_SOCKET_TIMEOUT, 0);
 }
 
 static void on_socket(void *arg, uint32_t events);
@@ -86,11 +73,24 @@ struct watch {
   struct cb_poll *poll;
 };
 
+static void pend(struct cb_multi *m, struct cb_transfer *t);
+
+/* A socket that cannot be watched ends its own transfer. (Refusing it, as curl offers, would end
+ * every other one with it.) */
+static void starve(struct cb_multi *m, CURL *easy)
+{
+  struct cb_transfer *t = NULL;
+  curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&t);
+  if (!t || t->state != CB_TRANSFER_RUNNING)
+    return;
+  t->state = CB_TRANSFER_STARVED;
+  pend(m, t);
+}
+
 static int want_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
   struct cb_multi *m = arg;
   struct watch *w = known;
-  (void)easy;
   if (what == CURL_POLL_REMOVE) {
     if (w)
       cb_poll_stop(w->poll);
@@ -104,14 +104,15 @@ static int want_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
     return 0;
   }
   w = cb_calloc(1, sizeof *w);
-  if (!w)
-    return -1;
-  w->m = m;
-  w->fd = fd;
-  w->poll = cb_poll_start(m->io, fd, events, on_socket, w);
-  if (!w->poll) {
+  if (w) {
+    w->m = m;
+    w->fd = fd;
+    w->poll = cb_poll_start(m->io, fd, events, on_socket, w);
+  }
+  if (!w || !w->poll) {
     cb_free(w);
-    return -1;
+    starve(m, easy);
+    return 0;
   }
   curl_multi_assign(m->curl, fd, w);
   return 0;
@@ -166,6 +167,9 @@ static void do_pending(struct cb_multi *m)
     if (t->state == CB_TRANSFER_REMOVING) {
       take_out(m, t);
       t->removed(t);
+    } else if (t->state == CB_TRANSFER_STARVED) {
+      take_out(m, t);
+      t->ended(t, CURLE_OUT_OF_MEMORY);
     } else if (!add_now(m, t)) {
       t->ended(t, CURLE_OUT_OF_MEMORY);
     }
@@ -200,8 +204,8 @@ bool cb_multi_add(struct cb_multi *m, struct cb_transfer *t)
 
 void cb_multi_remove(struct cb_multi *m, struct cb_transfer *t)
 {
-  assert(t->state == CB_TRANSFER_ADDING || t->state == CB_TRANSFER_RUNNING);
-  bool queued = t->state == CB_TRANSFER_ADDING;
+  assert(t->state != CB_TRANSFER_IDLE && t->state != CB_TRANSFER_REMOVING);
+  bool queued = t->state != CB_TRANSFER_RUNNING;
   if (m->depth == 0) {
     take_out(m, t);
     t->removed(t);
@@ -269,8 +273,6 @@ void cb_multi_free(struct cb_multi *m)
    * sockets to be forgotten: want_socket stays until then. */
   while (m->pool_count)
     curl_easy_cleanup(m->pool[--m->pool_count]);
-  curl_multi_setopt(m->curl, CURLMOPT_TIMERFUNCTION, NULL);
   curl_multi_cleanup(m->curl);
-  cb_timer_stop(m->timer);
   cb_free(m);
 }

@@ -14,7 +14,7 @@
 struct cb_multi;
 
 enum cb_transfer_state { CB_TRANSFER_IDLE, CB_TRANSFER_ADDING, CB_TRANSFER_RUNNING,
-                         CB_TRANSFER_REMOVING };
+                         CB_TRANSFER_STARVED, CB_TRANSFER_REMOVING };
 
 /* One transfer, embedded in its owner; zeroed before the first use. */
 struct cb_transfer {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * timer.c: the one-shot timers of the I/O thread, a binary heap. */
 #include <assert.h>
-#include <limits.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -103,12 +102,12 @@ void cb_timer_stop(struct cb_timer *t)
   cb_free(t);
 }
 
-int cb_timers_wait(struct cb_io *io)
+int64_t cb_timers_wait(struct cb_io *io)
 {
   if (io->timers.count == 0)
     return -1;
   int64_t ms = io->timers.heap[0]->due_ms - cb_now_ms();
-  return ms < 0 ? 0 : ms > INT_MAX ? INT_MAX : (int)ms;
+  return ms < 0 ? 0 : ms;
 }
 
 void cb_timers_run(struct cb_io *io)
