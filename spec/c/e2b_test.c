@@ -1194,7 +1194,7 @@ static void uploads_many_files_in_one_request(void)
   int fd = mkstemp(source);
   CHECK(write(fd, "from a\0file", 11) == 11);
   close(fd);
-  json_t *a = args("{" WITH_BOX ",\"user\":\"user\",\"files\":[{\"path\":\"/home/user/a \\\"b\\\"\"}"
+  json_t *a = args("{" WITH_BOX ",\"user\":\"user\",\"files\":[{\"path\":\"/home/user/a %22;b\"}"
                    ",{\"path\":\"/home/user/c\"}]}");
   json_t *files = json_object_get(a, "files");
   json_object_set_new_nocheck(json_array_get(files, 0), "data",
@@ -1206,9 +1206,19 @@ static void uploads_many_files_in_one_request(void)
   CHECK_STR(r->target, "/files?username=user");
   CHECK(memmem(r->body, r->body_len, "\0\xff\r\n--x", 7) != NULL);
   CHECK(memmem(r->body, r->body_len, "from a\0file", 11) != NULL);
-  CHECK(memmem(r->body, r->body_len, "filename=\"/home/user/a ", 23) != NULL);
+  CHECK(memmem(r->body, r->body_len, "filename=\"/home/user/a %22;b\"", 29) != NULL);
   CHECK(memmem(r->body, r->body_len, "name=\"file\"", 11) != NULL);
   json_decref(v);
+  v = verb(st.p, "upload",
+           args("{" WITH_BOX ",\"files\":[{\"path\":\"/a \\\"b\\\\\",\"data\":\"x\"}]}"), &err);
+  CHECK(v != NULL);
+  CHECK_STR(st.s->reqs[1].target, "/files?path=%2Fa%20%22b%5C");
+  json_decref(v);
+  v = verb(st.p, "upload",
+           args("{" WITH_BOX ",\"files\":[{\"path\":\"/a\\\"\",\"data\":\"x\"},"
+                "{\"path\":\"/b\",\"data\":\"x\"}]}"),
+           &err);
+  CHECK(v == NULL && err.code == CB_INVALID);
   a = args("{" WITH_BOX ",\"files\":[{\"path\":\"/x\",\"source\":\"/no/such/file\"}]}");
   CHECK(verb(st.p, "upload", a, &err) == NULL);
   CHECK(err.code == CB_NOT_FOUND && !err.unknown);

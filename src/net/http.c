@@ -274,8 +274,8 @@ static int set_parts(struct cb_http *h, const struct cb_http_req *req, struct cb
     if (curl_mime_name(p, "file") || curl_mime_filename(p, req->parts[i].filename))
       return cb_err_no_memory(err);
   }
-  /* A quote in a file name is escaped as RFC 2045 says, not turned into %22 as browsers do: the
-   * servers we talk to take the name as it stands. */
+  /* A quote in a file name is escaped as RFC 2045 says, which Go's servers undo, and not turned
+   * into %22 as browsers do, which they take as it stands. */
   curl_easy_setopt(h->t.easy, CURLOPT_MIME_OPTIONS, (long)CURLMIMEOPT_FORMESCAPE);
   curl_easy_setopt(h->t.easy, CURLOPT_MIMEPOST, h->mime);
   return CB_OK;

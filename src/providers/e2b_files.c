@@ -14,12 +14,14 @@ enum {
   FILES_MAX = 4096,
   ENTRIES_MAX = 50000,
   UPLOAD_MS = 600000,
-  READ_BYTES_MAX = 256 << 20
+  READ_BYTES_MAX = 256 << 20,
+  REFUSAL_MAX = 4096
 };
 
 struct file {
   struct cb_http_part *parts; /* upload */
   struct cb_buf data;         /* read: what was asked for, no more */
+  struct cb_buf refusal;      /* read: beginning of an answer that is no file */
   int64_t offset, max_bytes;
   int64_t skip; /* bytes to drop because the server ignored the range */
   int status;
@@ -31,6 +33,7 @@ static void file_free(void *own)
   struct file *f = own;
   cb_free(f->parts);
   cb_buf_clear_wiped(&f->data);
+  cb_buf_clear(&f->refusal);
   cb_free(f);
 }
 
@@ -118,6 +121,31 @@ static void upload_end(struct cb_e2b_call *c, struct cb_http_res *res, const str
   }
 }
 
+/* Servers disagree on how a quote or a backslash in a part's file name is escaped. The path in the
+ * query is exact everywhere, but names one file only. */
+static const char *awkward_name(const struct file *f, size_t count)
+{
+  for (size_t i = 0; i < count; i++)
+    if (strpbrk(f->parts[i].filename, "\"\\"))
+      return f->parts[i].filename;
+  return NULL;
+}
+
+/* "/files" with the query of the upload. */
+static int upload_path(const struct cb_e2b_call *c, const struct file *f, const char *user,
+                       struct cb_buf *path, struct cb_err *err)
+{
+  size_t count = json_array_size(json_object_get(c->args, "files"));
+  const char *awkward = awkward_name(f, count);
+  if (awkward && count > 1)
+    return cb_err_set(err, CB_INVALID,
+                      "a file with a quote or a backslash in its path must be uploaded alone");
+  if (cb_buf_addz(path, "/files") || (awkward && add_query(path, "?", "path", awkward)) ||
+      (user && add_query(path, awkward ? "&" : "?", "username", user)))
+    return cb_err_set(err, CB_INVALID, "path or user is too long");
+  return CB_OK;
+}
+
 void cb_e2b_v_upload(struct cb_provider *p, const json_t *args, cb_done *done, void *arg)
 {
   static const char *const names[] = {"box", "user", "files", NULL};
@@ -128,14 +156,14 @@ void cb_e2b_v_upload(struct cb_provider *p, const json_t *args, cb_done *done, v
   struct file *f = c ? new_file(c) : NULL;
   if (!f)
     return;
-  cb_buf_init(&path, 1024);
+  cb_buf_init(&path, 65536);
   int rc = cb_e2b_arg_box(c, &err);
   if (!rc)
     rc = cb_e2b_arg_text(c->args, "user", false, &user, &err);
   if (!rc)
     rc = take_parts(c, f, &err);
-  if (!rc && (cb_buf_addz(&path, "/files") || (user && add_query(&path, "?", "username", user))))
-    rc = cb_err_set(&err, CB_INVALID, "user is too long");
+  if (!rc)
+    rc = upload_path(c, f, user, &path, &err);
   if (rc) {
     cb_e2b_fail(c, &err);
   } else {
@@ -158,6 +186,7 @@ static void read_head(void *arg, int status, const char *content_type)
   f->status = status;
   f->skip = status == 200 ? f->offset : 0; /* the server sends the whole file */
   cb_buf_reset(&f->data);                  /* of a try before */
+  cb_buf_reset(&f->refusal);
 }
 
 /* Keeps what was asked for and leaves once it is there. */
@@ -165,6 +194,10 @@ static bool read_data(void *arg, const char *p, size_t n)
 {
   struct cb_e2b_call *c = arg;
   struct file *f = c->own;
+  if (f->status != 200 && f->status != 206) {
+    size_t left = f->refusal.max - f->refusal.len;
+    return cb_buf_add(&f->refusal, p, n < left ? n : left) == CB_OK && n <= left;
+  }
   if (f->status == 200 && f->skip > 0) {
     size_t drop = (uint64_t)f->skip < n ? (size_t)f->skip : n;
     f->skip -= (int64_t)drop;
@@ -226,12 +259,11 @@ static void read_end(struct cb_e2b_call *c, struct cb_http_res *res, const struc
   int64_t from = -1, size = -1;
   if (res && res->status == 416) { /* nothing at or behind the offset */
     content_range(res, &from, &size);
-    cb_buf_reset(&f->data);
     cb_e2b_finish(c, read_value(f, &f->data, size));
     return;
   }
-  if (err && res) { /* the refusal went into our buffer, as all bytes do */
-    cb_rpc_refusal(&own, "envd", res->status, f->data.p, f->data.len, res->retry_after_ms);
+  if (err && res) { /* its words went into our buffer, as all bytes do */
+    cb_rpc_refusal(&own, "envd", res->status, f->refusal.p, f->refusal.len, res->retry_after_ms);
     cb_e2b_fail(c, &own);
     return;
   }
@@ -282,6 +314,7 @@ void cb_e2b_v_read(struct cb_provider *p, const json_t *args, cb_done *done, voi
     cb_e2b_fail(c, &err);
   } else {
     cb_buf_init(&f->data, (size_t)f->max_bytes);
+    cb_buf_init(&f->refusal, REFUSAL_MAX);
     snprintf(f->range, sizeof f->range, "bytes=%" PRId64 "-%" PRId64, f->offset,
              f->offset + f->max_bytes - 1);
     cb_e2b_new_step(c);
