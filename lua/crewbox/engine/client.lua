@@ -147,6 +147,17 @@ local function nudge(self, run)
   starter.ask(self, { op = "wake" })
 end
 
+-- The run is over but its box is not, and no engine lives to kill it: wake one.
+local function tidy(self, run)
+  local box = run.box_id and self.store:box(run.box_id)
+  if not box or box.state == "gone" then return end
+  local host = core.sys.hostname()
+  for _, e in ipairs(self.store:engines() or {}) do
+    if e.host ~= host or core.sys.alive(e.pid, e.pid_start) then return end
+  end
+  starter.ask(self, { op = "wake" })
+end
+
 local next_change = waiting(function(self, watch, timeout_s)
   local deadline = timeout_s and core.sys.now_ms() + timeout_s * 1000
   while true do
@@ -154,6 +165,7 @@ local next_change = waiting(function(self, watch, timeout_s)
     if not run then return nil, e or err.new("not_found", "the run is gone") end
     if run.updated_at ~= watch.seen or run.accepted_at then
       watch.seen = run.updated_at
+      if run.accepted_at then tidy(self, run) end
       return run
     end
     if core.sys.interrupted() then return nil, err.new("cancelled", "interrupted") end

@@ -91,13 +91,6 @@ local function store(job, final)
   return true
 end
 
-local function told_already(job)
-  for _, event in ipairs(events.read(job.engine.state, job.id)) do
-    if event.event == "run_finished" then return true end
-  end
-  return false
-end
-
 --- Whether the result of this run is on disk already, by an engine that did not come to accept it.
 function M.stored(job)
   local bytes = core.sys.read_file(file(job, "result.json"), 16 * 1024 * 1024)
@@ -113,7 +106,7 @@ end
 --- @return crewbox.Error? err `fenced`
 function M.accept(job)
   local final = job.final
-  if not told_already(job) then
+  if not events.has(job, "run_finished") then
     events.tell(job, "run_finished", { state = final.state, reason = final.reason, success = final.outcome.success })
   end
   local ok, e = job.engine.store:accept_run(job.id, final, job:fence(), core.sys.wall())

@@ -30,4 +30,12 @@ function M.read(state, id)
   return list
 end
 
+--- Whether an event of that name was told, by this engine or one before it: once told, not again.
+function M.has(job, name)
+  for _, event in ipairs(M.read(job.engine.state, job.id)) do
+    if event.event == name then return true end
+  end
+  return false
+end
+
 return M

@@ -50,7 +50,6 @@ function M.new(engine, row, o)
     reader = nil,        -- of the harness
     stopping = nil,      -- why a stop was asked: "cancel", "terminal"
     over = false,        -- nothing of the run goes on in its box
-    recovered = row.box_id ~= nil,
     began_ms = core.sys.now_ms(),
     task = nil,
   }, Job)
@@ -153,14 +152,14 @@ local function way(job)
   if coordinator.stored(job) then return coordinator.accept(job) end
 
   fault.at("row_written")
-  ok, e = credentials(job)
-  if not ok then return nil, e end
-  if not job.recovered then
+  if not events.has(job, "run_started") then
     events.tell(job, "run_started", { agent = job.row.agent, title = job.row.title })
     for _, name in ipairs(job.skipped) do
       events.tell(job, "not_masked", { name = name, why = "its value is shorter than 8 bytes" })
     end
   end
+  ok, e = credentials(job)
+  if not ok then return nil, e end
   ok, e = job:checkpoint()
   if not ok then return nil, e end
 

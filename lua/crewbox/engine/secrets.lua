@@ -5,12 +5,7 @@ local core = require "crewbox.core"
 
 local M = {}
 
--- Values that are plainly no secret: masking a path or a host in every log would hide the log.
-local function is_public(value)
-  if value:find("^/[%w._/+-]*$") and value:find("/", 2, true) then return true end -- a path
-  if value:find("^%a[%w+.-]*://[%w._%[%]:-]+[%w._/~%%-]*$") then return true end -- a URL without user or query
-  return value:find("^@[%w_.-]+$") ~= nil -- a handle
-end
+local SHORT = 8
 
 --- @param values table<string, string>
 --- @param settings string[] names whose values are settings, not secrets
@@ -22,7 +17,8 @@ function M.list(values, settings)
   for name, value in pairs(values) do
     -- A setting that carries a password in its URL is a secret all the same.
     local with_user = value:find("://[^/?#]*@") ~= nil
-    if (not plain[name] or with_user) and not is_public(value) then
+    -- Values too short to mask stay in the list: the redactor names them, so that a person is told.
+    if (not plain[name] or with_user) and (#value < SHORT or core.is_secret(value)) then
       list[#list + 1] = { name = name, value = value }
     end
   end
@@ -34,7 +30,8 @@ end
 --- @return string[] skipped names whose values are too short to be masked
 function M.redactor(list)
   local redactor, skipped = core.redactor(list)
-  return redactor, skipped or {}
+  if not redactor then error("redactor: " .. tostring(skipped)) end -- memory
+  return redactor, skipped
 end
 
 return M
