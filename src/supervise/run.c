@@ -36,7 +36,6 @@ enum {
   KILLING_MS = 10000,       /* then what is left cannot be ended from here */
   LINGER_MS = 500,          /* what the agent left behind may end by itself for so long ... */
   LINGER_GRACE_MS = 1000,   /* ... and has so long after SIGTERM */
-  SPARE_BYTES = 16 << 10,   /* kept on disk, so that a full one cannot swallow the last state */
   LAST_STATE_TRIES = 30
 };
 
@@ -80,25 +79,30 @@ static int write_state(struct run *r, bool durable)
 {
   cb_buf_reset(&r->text);
   int rc = cb_state_write(&r->state, &r->text, NULL);
-  return rc ? rc : cb_sup_dir_put(&r->dir, "state", r->text.p, r->text.len, durable, NULL);
+  if (rc)
+    return rc;
+  rc = cb_sup_dir_put(&r->dir, "state", r->text.p, r->text.len, durable, NULL);
+  if (rc == CB_DISK_FULL)
+    rc = cb_sup_dir_swap(&r->dir, "state", "spare", r->text.p, r->text.len, durable, NULL);
+  return rc;
 }
 
 /* The one write that must not be lost: whoever reads would wait for ever. */
 static int write_last_state(struct run *r)
 {
   int rc = write_state(r, true);
-  cb_sup_dir_remove(&r->dir, "spare");
   for (int i = 0; rc != CB_OK && i < LAST_STATE_TRIES; i++) {
+    poll(NULL, 0, 1000);
     rc = write_state(r, true);
-    if (rc != CB_OK)
-      poll(NULL, 0, 1000);
   }
+  cb_sup_dir_remove(&r->dir, "spare");
   return rc;
 }
 
+/* Room for a state, taken while there is some. */
 static void keep_spare(struct run *r)
 {
-  char zeros[SPARE_BYTES] = { 0 };
+  char zeros[CB_STATE_MAX_BYTES] = { 0 };
   int fd = -1;
   if (cb_sup_dir_create(&r->dir, "spare", &fd, NULL) == CB_OK)
     cb_write_full(fd, zeros, sizeof zeros, NULL); /* without it a full disk is only less kind */

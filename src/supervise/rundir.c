@@ -98,6 +98,27 @@ int cb_sup_dir_put(const struct cb_sup_dir *d, const char *name, const void *p, 
   return rc;
 }
 
+int cb_sup_dir_swap(const struct cb_sup_dir *d, const char *name, const char *spare, const void *p,
+                    size_t n, bool durable, struct cb_err *err)
+{
+  struct stat st;
+  int fd = openat(d->fd, spare, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0)
+    return cb_err_errno(err, errno, "open %s", spare);
+  int rc = CB_OK;
+  if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+    rc = cb_err_set(err, CB_DENIED, "%s: not a file of ours", spare);
+  else if (pwrite(fd, p, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n) < 0 ||
+           (durable && fsync(fd) < 0))
+    rc = cb_err_errno(err, errno, "write %s", name);
+  /* Where names cannot change places the spare is used up. */
+  else if (renameat2(d->fd, spare, d->fd, name, RENAME_EXCHANGE) < 0 &&
+           renameat(d->fd, spare, d->fd, name) < 0)
+    rc = cb_err_errno(err, errno, "write %s", name);
+  cb_close(&fd);
+  return rc;
+}
+
 int cb_sup_dir_lock(struct cb_sup_dir *d, int64_t launch_seq, bool *first, struct cb_err *err)
 {
   char text[32];

@@ -35,6 +35,11 @@ int cb_sup_dir_create(const struct cb_sup_dir *d, const char *name, int *fd, str
 /* Replaces a file whole, or leaves it as it was. */
 int cb_sup_dir_put(const struct cb_sup_dir *d, const char *name, const void *p, size_t n,
                    bool durable, struct cb_err *err);
+/* The same without needing a byte of disk: writes over `spare`, a file of ours that has room for
+ * n bytes, and lets it change places with `name`. Readers may see a torn file when they are very
+ * slow: only for when the disk is full. */
+int cb_sup_dir_swap(const struct cb_sup_dir *d, const char *name, const char *spare, const void *p,
+                    size_t n, bool durable, struct cb_err *err);
 bool cb_sup_dir_has(const struct cb_sup_dir *d, const char *name);
 void cb_sup_dir_remove(const struct cb_sup_dir *d, const char *name);
 /* Gives an open file to the agent's user, where there is one to give it to. A local box knows

@@ -28,17 +28,19 @@ static void name_of(const struct cb_sup_segments *s, int64_t start, char out[40]
   snprintf(out, 40, "%s.%016" PRId64, s->prefix, start);
 }
 
-/* One range has to do for all that is missing: it grows over what lies between. */
+/* One range has to do for all that is missing. It begins where the first byte was lost and only
+ * grows at its end, over what lies between: readers rely on that. So what came before the first
+ * loss is never given up any more. */
 static void note_gap(struct cb_sup_segments *s, int64_t from, int64_t to)
 {
   struct cb_state_stream *f = s->figures;
   if (f->gap_from == f->gap_to) {
-    f->gap_from = from;
-    f->gap_to = to;
-    return;
+    f->gap_from = f->gap_to = from;
+    if (from > s->head) {
+      s->head = from;
+      s->tail = (from / s->segment + 1) * s->segment;
+    }
   }
-  if (from < f->gap_from)
-    f->gap_from = from;
   if (to > f->gap_to)
     f->gap_to = to;
 }
@@ -68,10 +70,12 @@ static size_t write_piece(struct cb_sup_segments *s, const char *p, size_t n)
   return done;
 }
 
-/* Gives up the oldest full segments behind the head. */
+/* Gives up the oldest full segments behind the head, but never the newest quarter: a head that a
+ * full disk made longer must not cost the last lines. */
 static void trim(struct cb_sup_segments *s)
 {
   while (s->head + s->figures->end - s->tail > s->log_max &&
+         s->figures->end - s->tail > s->log_max / 4 &&
          s->tail + s->segment <= s->figures->end) {
     char name[40];
     name_of(s, s->tail, name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * segments.h: a log in pieces named by where they begin, so that a reader's ranges never shift
  * and a piece that is full never changes. Over log_max the first half and the newest half are
- * kept; a full disk costs bytes, never the run. Either way what is missing is counted. */
+ * kept; a full disk costs bytes, never the run. Either way what is missing is counted, as one
+ * range that begins once. (After a full disk up to a quarter more than log_max may be kept.) */
 #ifndef CB_SUPERVISE_SEGMENTS_H
 #define CB_SUPERVISE_SEGMENTS_H
 #include <stddef.h>
@@ -14,7 +15,7 @@ struct cb_sup_segments {
   struct cb_state_stream *figures; /* borrowed: end and gap are kept there */
   const char *prefix;              /* "out", "err" */
   int64_t segment, log_max;
-  int64_t head;  /* bytes at the beginning that are never given up */
+  int64_t head;  /* up to here nothing is ever given up */
   int64_t tail;  /* where the newest half begins now */
   int64_t start; /* where the open piece begins */
   int fd;        /* the open piece; -1: none */
