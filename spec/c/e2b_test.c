@@ -1308,6 +1308,33 @@ static void ends_calls_when_it_is_closed(void)
   script_stop(st.s);
 }
 
+/* Each allocation on the way of a verb fails once: it ends with a value or a named error. */
+static void survives_memory_running_out_anywhere(void)
+{
+  static const struct {
+    const char *verb, *text;
+  } cases[] = {
+    {"exec", EXEC},
+    {"create", CREATE},
+    {"read", READ},
+    {"list", "{\"metadata\":{\"a\":\"b\"}}"},
+    {"upload", "{" WITH_BOX ",\"files\":[{\"path\":\"/x\",\"data\":\"y\"}]}"},
+    {"ls", "{" WITH_BOX ",\"path\":\"/h\"}"},
+  };
+  struct stage st = open_stage(happy, NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (unsigned long n = 1; n < 40; n++) {
+      struct cb_err err = CB_ERR_INIT;
+      uint64_t op = verb_start(st.p, cases[i].verb, args(cases[i].text));
+      cb_alloc_fail_at(n);
+      json_t *v = verb_end(io, op, &err);
+      cb_alloc_fail_at(0);
+      CHECK(v != NULL || err.code != CB_OK);
+      json_decref(v);
+    }
+  close_stage(&st);
+}
+
 int main(void)
 {
   struct cb_err err = CB_ERR_INIT;
@@ -1336,6 +1363,7 @@ int main(void)
   builds_urls_for_each_kind_of_target();
   refuses_bad_settings();
   ends_calls_when_it_is_closed();
+  survives_memory_running_out_anywhere();
   cb_io_free(io);
   return check_done();
 }
