@@ -14,8 +14,8 @@ struct cb_sup_apply {
   bool base_commit; /* make it a repository with one commit, where there is git */
 };
 
-/* Appends the report, records: crewbox_apply=1, digest (of the manifest, as read back), pack (sum of
- * the pack), count, written, unchanged, deleted, commit (absent without one), note (why not).
+/* Appends the report, records: crewbox_apply=1, digest (of the manifest, as read back), pack (its
+ * sum), count, written, unchanged, deleted, commit (absent without one), note (why not).
  * CB_CONFLICT when files of a job are in the way, before anything is written; CB_BUSY while
  * another apply is at work on the folder. */
 int cb_sup_apply(const struct cb_sup_apply *what, struct cb_buf *report, struct cb_err *err);

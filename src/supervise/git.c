@@ -93,8 +93,9 @@ int cb_sup_git_run(const struct cb_sup_git *g, const char *const *args, const vo
   pid_t pid = 0;
 
   const char *our_path = getenv("PATH");
-  snprintf(path, sizeof path, "PATH=%.4000s", our_path && *our_path ? our_path
-                                                                    : "/usr/local/bin:/usr/bin:/bin");
+  if (!our_path || !*our_path)
+    our_path = "/usr/local/bin:/usr/bin:/bin";
+  snprintf(path, sizeof path, "PATH=%.4000s", our_path);
   snprintf(safe, sizeof safe, "GIT_CONFIG_VALUE_0=%s", g->work_tree);
   snprintf(author_date, sizeof author_date, "GIT_AUTHOR_DATE=%s", date);
   snprintf(committer_date, sizeof committer_date, "GIT_COMMITTER_DATE=%s", date);

@@ -32,7 +32,8 @@ static const char help[] =
     "                a git repository of one commit\n"
     "  tree-collect  packs what differs from what was applied (at most 104857600 BYTES)\n"
     "\n"
-    "Exit status: 0 done, 1 failed (one line on stderr), 2 usage, 3 this launch was started before.\n";
+    "Exit status: 0 done, 1 failed (one line on stderr), 2 usage, 3 this launch was started\n"
+    "before.\n";
 
 static int bad_usage(const char *what, const char *name)
 {
