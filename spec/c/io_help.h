@@ -41,12 +41,17 @@ static inline int help_fds(void)
   return help_count("/proc/self/fd");
 }
 
+static inline int help_threads(void)
+{
+  return help_count("/proc/self/task");
+}
+
 /* Threads end a moment after they were joined: what is left is asked for until it fits. */
 static inline bool help_threads_are(int n)
 {
   const struct timespec step = { 0, 5000000 };
   for (int i = 0; i < 1000; i++) {
-    if (help_count("/proc/self/task") == n)
+    if (help_threads() == n)
       return true;
     nanosleep(&step, NULL);
   }

@@ -149,12 +149,12 @@ static void start_timers(struct cb_io *io, void *arg)
 {
   struct timing *t = arg;
   t->began = cb_now_ms();
-  CHECK(cb_timer_start(io, 30, fire_last, t) != NULL);
-  CHECK(cb_timer_start(io, 0, fire_a, t) != NULL);
-  CHECK(cb_timer_start(io, 10, fire_b, t) != NULL);
+  cb_timer_start(io, 0, fire_a, t);
+  cb_timer_start(io, 10, fire_b, t);
   t->victim = cb_timer_start(io, 10, fire_victim, t);
   cb_timer_stop(cb_timer_start(io, 5, fire_victim, t));
   cb_timer_stop(NULL);
+  cb_timer_start(io, 30, fire_last, t);
 }
 
 static void timers_fire_in_order_and_never_early(void)
@@ -409,9 +409,10 @@ static void closing_runs_hooks_and_refuses_the_rest(void)
 
 static void bug_q3_a_handle_from_before_a_fork_is_refused(void)
 {
+  int threads = help_threads();
   struct cb_io *idle = new_io(), *busy = new_io();
   call(busy, run_nothing, NULL);
-  CHECK(help_threads_are(2)); /* this one and that of busy: idle has started none */
+  CHECK(help_threads_are(threads + 1)); /* idle has started none */
   pid_t pid = fork();
   if (pid == 0) {
     struct cb_err err = CB_ERR_INIT;
@@ -532,7 +533,7 @@ struct lines {
   struct cb_line_server *server;
   struct cb_io *io;
   const char *path;
-  atomic_int lines, closed;
+  atomic_int lines, closed, answered_gone;
   uint64_t op;
   struct cb_err err;
 };
@@ -551,7 +552,7 @@ static void on_closed(void *arg, uint64_t conn)
 {
   struct lines *l = arg;
   l->closed++;
-  CHECK(!cb_line_answer(l->io, conn, "x", 1, false));
+  l->answered_gone += cb_line_answer(l->io, conn, "x", 1, false);
 }
 
 static void start_lines(struct cb_io *io, void *arg)
@@ -639,7 +640,7 @@ static void lines_go_both_ways_whatever_their_size(void)
   cb_free(big);
   call(io, stop_lines, &l);
   CHECK(stat(path, &st) < 0);
-  CHECK(l.lines == 3 && l.closed >= 1);
+  CHECK(l.lines == 3 && l.closed >= 1 && l.answered_gone == 0);
   cb_io_free(io);
 }
 
@@ -649,7 +650,7 @@ int main(void)
   strcpy(folder, "/tmp/crewbox-io-XXXXXX");
   if (!mkdtemp(folder))
     return 1;
-  int fds = help_fds();
+  int fds = help_fds(), threads = help_threads();
   posts_run_in_order_and_all_before_the_end();
   timers_fire_in_order_and_never_early();
   a_poll_may_be_stopped_by_another();
@@ -664,7 +665,7 @@ int main(void)
   a_child_dies_with_its_group();
   lines_go_both_ways_whatever_their_size();
   CHECK(help_fds() == fds);
-  CHECK(help_threads_are(1));
+  CHECK(help_threads_are(threads));
   snprintf(command, sizeof command, "rm -rf %s", folder);
   CHECK(system(command) == 0);
   return check_done();

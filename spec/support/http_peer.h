@@ -19,7 +19,6 @@
 #define CB_SPEC_HTTP_PEER_H
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -220,10 +218,9 @@ static void *peer_connection(void *arg)
   return NULL;
 }
 
-/* Serves for ever; ends with its parent. */
+/* Serves for ever. */
 static void peer_serve(int listener)
 {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (;;) {
     pthread_t t;
     int fd = accept(listener, NULL, NULL);

@@ -42,6 +42,7 @@ static int done(lua_State *L, int rc, const struct cb_err *err)
 static const char *check_path(lua_State *L, int i)
 {
   size_t n;
+  luaL_checktype(L, i, LUA_TSTRING); /* a number is a mistake, not the name of a file */
   const char *p = luaL_checklstring(L, i, &n);
   luaL_argcheck(L, strlen(p) == n && n > 0, i, "a path is not empty and holds no zero byte");
   return p;
