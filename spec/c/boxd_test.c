@@ -24,15 +24,16 @@ static void remove_dir(const char *dir)
     fprintf(stderr, "could not remove %s\n", dir);
 }
 
-static size_t count_entries(const char *dir, const char *sub)
+/* Folders of boxes; the one of the daemon's own check of the isolation is none. */
+static size_t count_boxes(const char *dir)
 {
   char path[256];
   size_t n = 0;
-  snprintf(path, sizeof path, "%s/%s", dir, sub);
+  snprintf(path, sizeof path, "%s/boxes", dir);
   DIR *o = opendir(path);
   const struct dirent *e;
   while (o && (e = readdir(o)))
-    n += e->d_name[0] != '.';
+    n += e->d_name[0] == 'i';
   if (o)
     closedir(o);
   return n;
@@ -53,7 +54,7 @@ static bool file_has(const char *path, const char *text)
   return has;
 }
 
-/* Whether any process of the machine has `text` in its command line or environment. */
+/* Whether any process of the machine has `text` in its command line. */
 static bool any_process_has(const char *text)
 {
   DIR *o = opendir("/proc");
@@ -149,7 +150,7 @@ static void create_errors(void)
                      "{\"templateID\":\"base\",\"crewbox\":{\"x\":1}}", &r) == 400);
   CHECK(strstr(text_of(&r, "message"), "\"x\"") != NULL);
   reply_clear(&r);
-  CHECK(count_entries(d.dir, "boxes") == 0); /* nothing half-made */
+  CHECK(count_boxes(d.dir) == 0); /* nothing half-made */
 }
 
 static void life(void)
@@ -219,7 +220,7 @@ static void life(void)
   CHECK(r.status == 502);
   CHECK_STR(text_of(&r, "message"), "The sandbox was not found");
   reply_clear(&r);
-  CHECK(count_entries(d.dir, "boxes") == 0);
+  CHECK(count_boxes(d.dir) == 0);
 }
 
 static void lists(void)
@@ -545,6 +546,72 @@ static void back_pressure(struct box *b)
              "pkill sleep; true", &e);
   CHECK_STR(e.out.p, "yes\n");
   events_clear(&e);
+}
+
+static size_t open_descriptors(pid_t pid)
+{
+  char path[64];
+  size_t n = 0;
+  snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+  DIR *o = opendir(path);
+  while (o && readdir(o))
+    n++;
+  if (o)
+    closedir(o);
+  return n;
+}
+
+/* Clients that leave quiet streams: the library would notice at the next keepalive only. */
+static void abandoned_streams(struct box *b)
+{
+  enum { COUNT = 40 };
+  long pid = box_spawn(b, "sleep 300", false);
+  struct events e;
+  size_t before = open_descriptors(d.pid);
+  for (int i = 0; i < COUNT; i++) {
+    char json[96];
+    snprintf(json, sizeof json, "{\"process\":{\"pid\":%ld}}", pid);
+    events_init(&e);
+    e.enough = enough_started;
+    box_stream(b, "Connect", json, NULL, &e);
+    CHECK(e.started);
+    events_clear(&e);
+  }
+  double until = boxd_now() + 20;
+  while (open_descriptors(d.pid) > before && boxd_now() < until)
+    boxd_nap();
+  CHECK(open_descriptors(d.pid) <= before);
+  box_run(b, "pkill sleep; true", &e);
+  events_clear(&e);
+}
+
+/* Clients that leave during a create: each box is there or is not, and can be found. */
+static void abandoned_creates(void)
+{
+  struct reply r;
+  for (long ms = 1; ms <= 8; ms++) {
+    const char json[] = "{\"templateID\":\"base\",\"timeout\":600,\"metadata\":{\"lost\":\"1\"}}";
+    struct call c = { .method = "POST", .path = "/v2/sandboxes", .headers = { NULL }, .body = json,
+                      .body_len = sizeof json - 1, .timeout_ms = ms };
+    boxd_call(d.address, &c, &r);
+    reply_clear(&r);
+  }
+  double until = boxd_now() + 20;
+  int quiet = 0; /* looks in a row that found nothing: a request may still be on its way */
+  while (quiet < 5 && boxd_now() < until) {
+    boxd_control(&d, "GET", "/v2/sandboxes?metadata=lost%3D1", NULL, &r);
+    size_t n = json_array_size(r.json);
+    quiet = n == 0 && count_boxes(d.dir) == 0 ? quiet + 1 : 0;
+    for (size_t i = 0; i < n; i++) {
+      struct box b = { .d = &d };
+      snprintf(b.id, sizeof b.id, "%s",
+               json_string_value(json_object_get(json_array_get(r.json, i), "sandboxID")));
+      CHECK(box_kill(&b) == 204);
+    }
+    reply_clear(&r);
+    boxd_nap();
+  }
+  CHECK(quiet == 5);
 }
 
 static void keepalive(struct box *b)
@@ -926,7 +993,7 @@ static void restart(int sig)
   CHECK(pid > 0 && gone > 0);
   int status = boxd_stop(&d, sig);
   CHECK(sig == SIGKILL ? status == 128 + SIGKILL : status == 0);
-  CHECK(count_entries(d.dir, "boxes") == 1);
+  CHECK(count_boxes(d.dir) == 1);
   usleep(600000); /* `gone` ends while nobody watches */
   CHECK(boxd_start(&d, NULL));
   CHECK(box_info(&d, b.id, &r) == 200);
@@ -952,7 +1019,7 @@ static void restart(int sig)
   CHECK_STR(e.out.p, "yes\n");
   events_clear(&e);
   CHECK(box_kill(&b) == 204);
-  CHECK(count_entries(d.dir, "boxes") == 0);
+  CHECK(count_boxes(d.dir) == 0);
 }
 
 /* A folder that is no box, and a box that died while no daemon ran, are cleared away. */
@@ -974,7 +1041,7 @@ static void leftovers(void)
   CHECK(kill(cred.pid, SIGKILL) == 0);
   close(s);
   CHECK(boxd_start(&d, NULL));
-  CHECK(count_entries(d.dir, "boxes") == 0);
+  CHECK(count_boxes(d.dir) == 0);
   CHECK(box_info(&d, b.id, &r) == 404);
   reply_clear(&r);
 }
@@ -989,9 +1056,9 @@ static void expiry(void)
   CHECK(boxd_control(&d, "POST", path, "{\"timeout\":1}", &r) == 204);
   reply_clear(&r);
   double until = boxd_now() + 20;
-  while (count_entries(d.dir, "boxes") > 0 && boxd_now() < until)
+  while (count_boxes(d.dir) > 0 && boxd_now() < until)
     boxd_nap();
-  CHECK(count_entries(d.dir, "boxes") == 0);
+  CHECK(count_boxes(d.dir) == 0);
   CHECK(box_info(&d, b.id, &r) == 404);
   reply_clear(&r);
   /* at once, and with no daemon to do it */
@@ -1015,7 +1082,7 @@ static void expiry(void)
   }
   CHECK(dead);
   CHECK(boxd_start(&d, NULL));
-  CHECK(count_entries(d.dir, "boxes") == 0);
+  CHECK(count_boxes(d.dir) == 0);
 }
 
 /* --- many --- */
@@ -1025,7 +1092,8 @@ enum { MANY = 20 };
 struct maker {
   pthread_t thread;
   struct box b;
-  bool made, ran, killed;
+  char marker[32]; /* an argument of a process in it */
+  bool made, ran, seen, killed;
 };
 
 static void *make_box(void *arg)
@@ -1038,6 +1106,13 @@ static void *make_box(void *arg)
   box_run(&m->b, "echo hi", &e);
   m->ran = e.ended && e.exit == 0 && e.out.p && strcmp(e.out.p, "hi\n") == 0;
   events_clear(&e);
+  char command[64];
+  snprintf(command, sizeof command, "setsid sleep %s", m->marker);
+  m->seen = box_spawn(&m->b, command, false) > 0;
+  double until = boxd_now() + 20;
+  while (m->seen && !any_process_has(m->marker) && boxd_now() < until)
+    boxd_nap();
+  m->seen = m->seen && any_process_has(m->marker);
   m->killed = box_kill(&m->b) == 204;
   return NULL;
 }
@@ -1045,18 +1120,20 @@ static void *make_box(void *arg)
 static void many(void)
 {
   static struct maker m[MANY];
-  for (int i = 0; i < MANY; i++)
+  for (int i = 0; i < MANY; i++) {
+    snprintf(m[i].marker, sizeof m[i].marker, "86%02d.%d", i, (int)getpid());
     pthread_create(&m[i].thread, NULL, make_box, &m[i]);
+  }
   int ok = 0;
   for (int i = 0; i < MANY; i++) {
     pthread_join(m[i].thread, NULL);
-    ok += m[i].made && m[i].ran && m[i].killed;
+    ok += m[i].made && m[i].ran && m[i].seen && m[i].killed;
   }
   CHECK(ok == MANY);
-  CHECK(count_entries(d.dir, "boxes") == 0);
+  CHECK(count_boxes(d.dir) == 0);
   CHECK(!file_has("/proc/self/mountinfo", d.dir));
   for (int i = 0; i < MANY; i++)
-    CHECK(!any_process_has(m[i].b.id));
+    CHECK(!any_process_has(m[i].marker));
 }
 
 static void quota(void)
@@ -1146,6 +1223,7 @@ int main(int argc, char **argv)
     processes(&b);
     input_and_signals(&b);
     back_pressure(&b);
+    abandoned_streams(&b);
     keepalive(&b);
     files(&b);
     filesystem(&b);
@@ -1155,6 +1233,7 @@ int main(int argc, char **argv)
     CHECK(!"a box can be made");
   }
   check_dropped(slow);
+  abandoned_creates();
   template_mounts();
   tcp();
   quota();
