@@ -605,6 +605,28 @@ static void does_not_wait_for_a_slow_box(void)
   stop_job(&slow); /* with its request still in flight */
 }
 
+static void does_not_wait_for_many_slow_boxes(void)
+{
+  enum { SLOW = 8 };
+  struct job slow[SLOW], quick;
+  reset_world();
+  CHANGE(strcpy(w.hang, "islow"));
+  for (int i = 0; i < SLOW; i++)
+    start_job(&slow[i], false,
+              "{\"box\":{\"id\":\"islow\",\"token\":\"t\"},\"run\":\"r1\",\"launch_seq\":1,"
+              "\"run_dir\":\"/r\",\"interval_ms\":50,\"wait_ms\":300}");
+  for (int i = 0; i < SLOW; i++)
+    json_decref(until(&slow[i], "unreachable"));
+  start_run(&quick, "");
+  for (int i = 0; i < 20; i++) {
+    CHANGE(w.state.beat++);
+    json_decref(until(&quick, "progress"));
+  }
+  stop_job(&quick);
+  for (int i = 0; i < SLOW; i++)
+    stop_job(&slow[i]);
+}
+
 static void polls_when_poked(void)
 {
   struct job j;
@@ -752,6 +774,7 @@ int main(void)
   reports_what_proves_nothing();
   keeps_to_its_bound();
   does_not_wait_for_a_slow_box();
+  does_not_wait_for_many_slow_boxes();
   polls_when_poked();
   refuses_bad_arguments();
   renews_a_lease_before_it_ends();

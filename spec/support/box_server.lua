@@ -13,28 +13,40 @@ local function program(name)
   return assert(folder and folder ~= "" and folder, "CREWBOX_LIBEXEC names no folder") .. "/" .. name
 end
 
-function M.start()
+--- @param tcp boolean? on loopback TCP with a key instead of a unix socket
+function M.start(tcp)
   local pipe = assert(io.popen("mktemp -d /tmp/crewbox-spec-XXXXXX"))
   local dir = pipe:read("*l")
   pipe:close()
   local self = setmetatable({
     dir = dir,
     socket = dir .. "/s.sock",
+    url = nil,    -- with tcp
     daemon = nil, -- {pid, line}
     io = core.io(),
     got = {},     -- completions by op that nobody asked for yet
   }, M)
   self.daemon = assert(core.sys.daemon {
-    argv = { program "crewboxd", "--state", dir .. "/state", "--socket", self.socket, "--init", program "crewbox-init" },
+    argv = { program "crewboxd", "--state", dir .. "/state", tcp and "--listen" or "--socket",
+      tcp and "127.0.0.1:0" or self.socket, "--init", program "crewbox-init" },
     log = dir .. "/log", ready_timeout_ms = 20000,
   })
-  assert(self.daemon.line == "ready " .. self.socket, self.daemon.line)
+  if tcp then
+    self.url = assert(self.daemon.line:match("^ready (http://127%.0%.0%.1:%d+)$"), self.daemon.line)
+  else
+    assert(self.daemon.line == "ready " .. self.socket, self.daemon.line)
+  end
   self.start_time = core.sys.pid_start(self.daemon.pid)
   return self
 end
 
 function M:provider(settings)
   settings = settings or {}
+  if self.url then
+    settings.api_url, settings.sandbox_url = self.url, self.url .. "/"
+    settings.api_key = settings.api_key or assert(core.sys.read_file(self.dir .. "/state/key", 4096)):gsub("%s+$", "")
+    return assert(core.provider(self.io, "e2b", settings))
+  end
   settings.socket = self.socket
   return assert(core.provider(self.io, "local", settings))
 end

@@ -68,6 +68,12 @@ static int check_url(const char *name, const char *url, struct cb_err *err)
   return CB_OK;
 }
 
+static void drop_slashes(char *url)
+{
+  for (size_t n = url ? strlen(url) : 0; n > 0 && url[n - 1] == '/'; n--)
+    url[n - 1] = '\0';
+}
+
 static int check_key(const char *key, struct cb_err *err)
 {
   /* No further shape is asked for: servers that speak the protocol have keys of their own. */
@@ -105,6 +111,8 @@ static int read_settings(struct cb_e2b *p, const json_t *settings, struct cb_err
     rc = check_url("api_url", p->api_url, err);
   if (!rc)
     rc = check_url("sandbox_url", p->sandbox_url, err);
+  drop_slashes(p->api_url);
+  drop_slashes(p->sandbox_url);
   if (!rc && p->domain && !cb_e2b_domain_ok(p->domain))
     rc = cb_err_set(err, CB_INVALID, "domain is not a host name");
   if (!rc && p->socket && p->socket[0] != '/')

@@ -14,14 +14,6 @@ static const char default_domain[] = "e2b.app";
 /* These domains have one host for all boxes and route by the headers. */
 static const char *const shared_host[] = {"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"};
 
-static int add_base(struct cb_buf *out, const char *url)
-{
-  size_t n = strlen(url);
-  while (n > 0 && url[n - 1] == '/')
-    n--;
-  return cb_buf_add(out, url, n);
-}
-
 static const char *domain_of(const struct cb_e2b *p, const char *box_domain)
 {
   if (box_domain && *box_domain)
@@ -34,7 +26,7 @@ int cb_e2b_control_url(const struct cb_e2b *p, struct cb_buf *out)
   if (p->socket)
     return cb_buf_addz(out, "http://localhost");
   if (p->api_url)
-    return add_base(out, p->api_url);
+    return cb_buf_addz(out, p->api_url);
   return cb_buf_addf(out, "https://api.%s", domain_of(p, NULL));
 }
 
@@ -44,7 +36,7 @@ int cb_e2b_envd_url(const struct cb_e2b *p, const char *id, const char *box_doma
   if (p->socket)
     return cb_buf_addz(out, "http://localhost");
   if (p->sandbox_url)
-    return add_base(out, p->sandbox_url);
+    return cb_buf_addz(out, p->sandbox_url);
   const char *domain = domain_of(p, box_domain);
   for (size_t i = 0; i < sizeof shared_host / sizeof *shared_host; i++)
     if (strcmp(domain, shared_host[i]) == 0)
@@ -58,7 +50,7 @@ int cb_e2b_port_url(const struct cb_e2b *p, const char *id, const char *box_doma
   if (p->socket)
     return cb_buf_addz(out, "http://localhost");
   if (p->sandbox_url)
-    return add_base(out, p->sandbox_url);
+    return cb_buf_addz(out, p->sandbox_url);
   return cb_buf_addf(out, "https://%d-%s.%s", port, id, domain_of(p, box_domain));
 }
 
@@ -76,6 +68,15 @@ static int add_user(struct cb_buf *b, const char *user)
   return rc ? rc : cb_buf_addc(b, '\0');
 }
 
+/* crewboxd behind TCP serves both planes and wants its key on every request. A box of anybody else
+ * must never see the account's key. */
+static bool one_server(const struct cb_e2b *p)
+{
+  if (p->socket || !p->api_url || !p->sandbox_url)
+    return false;
+  return strcmp(p->api_url, p->sandbox_url) == 0;
+}
+
 char **cb_e2b_envd_headers(const struct cb_e2b_call *c, bool stream)
 {
   struct cb_buf b;
@@ -91,9 +92,7 @@ char **cb_e2b_envd_headers(const struct cb_e2b_call *c, bool stream)
     rc = cb_buf_addf(&b, "X-Access-Token: %s%c", c->token, 0);
     count++;
   }
-  /* crewboxd behind TCP wants its key on every request, and ignores the header it does not know
-   * elsewhere; E2B's envd must never see the account's key. */
-  if (!rc && c->p->api_key && c->p->crewboxd == CB_E2B_YES && !c->p->socket) {
+  if (!rc && c->p->api_key && one_server(c->p)) {
     rc = cb_buf_addf(&b, "X-API-Key: %s%c", c->p->api_key, 0);
     count++;
   }

@@ -106,7 +106,8 @@ static void failed(struct lease *l, const struct cb_err *err)
     l->failing_since = now;
   cb_watch_tell(&l->job, json_pack("{s:s, s:I, s:o}", "event", "unreachable", "since_ms",
                                    (json_int_t)(now - l->failing_since), "err", err_value(err)));
-  cb_watch_sleep(&l->job, err->retry_after_ms > 0 ? err->retry_after_ms : retry_ms(l));
+  int64_t again = err->retry_after_ms > 0 ? err->retry_after_ms : retry_ms(l);
+  cb_watch_sleep(&l->job, again < pause_ms(l) ? again : pause_ms(l));
 }
 
 static void lease_back(void *arg, json_t *value, const struct cb_err *err)

@@ -429,6 +429,7 @@ static void state_back(void *arg, json_t *value, const struct cb_err *err)
     json_decref(value);
     return;
   }
+  r->job.troubled = err && err->code != CB_NOT_FOUND;
   if (err) {
     look_at_box(r, err);
     return;

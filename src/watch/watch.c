@@ -11,7 +11,7 @@
 #include "base/rand.h"
 #include "providers/e2b_answer.h"
 
-enum { RENEWALS_LEAST = 8 };
+enum { RENEWALS_LEAST = 8, TROUBLED_SHARE = 4 };
 
 /* ---- gates ------------------------------------------------------------------------------- */
 
@@ -69,10 +69,19 @@ static void give_back(struct cb_watch_job *job)
 
 /* ---- jobs -------------------------------------------------------------------------------- */
 
+static struct cb_gate *gate_of(struct cb_watch_job *job)
+{
+  struct cb_watch *w = job->w;
+  if (job->is_lease)
+    return &w->renewals;
+  return job->troubled && w->troubled.limit > 0 ? &w->troubled : &w->polls;
+}
+
 static void due(void *arg)
 {
   struct cb_watch_job *job = arg;
   job->timer = NULL;
+  job->gate = gate_of(job);
   line_up(job->gate, job);
   serve(job->gate);
 }
@@ -86,7 +95,7 @@ int cb_watch_job_init(struct cb_watch_job *job, struct cb_watch *w, struct cb_pr
   job->p = p;
   job->on_event = on_event;
   job->arg = arg;
-  job->gate = job->is_lease ? &w->renewals : &w->polls;
+  job->gate = gate_of(job);
   job->box_id = json_string_value(json_object_get(box, "id"));
   if (w->closing)
     return cb_err_set(err, CB_CLOSED, "the watch is closed");
@@ -229,7 +238,8 @@ int cb_watch_new(struct cb_watch **out, struct cb_io *io, int max_parallel, stru
   if (!w)
     return cb_err_no_memory(err);
   w->io = cb_io_keep(io);
-  w->polls.limit = max_parallel;
+  w->troubled.limit = max_parallel / TROUBLED_SHARE;
+  w->polls.limit = max_parallel - w->troubled.limit;
   w->renewals.limit = max_parallel / 4 > RENEWALS_LEAST ? max_parallel / 4 : RENEWALS_LEAST;
   *out = w;
   return CB_OK;
@@ -239,7 +249,7 @@ void cb_watch_close(struct cb_watch *w)
 {
   struct cb_io *io = w->io;
   w->closing = true;
-  w->polls.limit = w->renewals.limit = 0; /* nobody is let in on the way out */
+  w->polls.limit = w->troubled.limit = w->renewals.limit = 0; /* nobody is let in on the way out */
   while (w->jobs)
     end_early(w->jobs, CB_CLOSED);
   cb_free(w);

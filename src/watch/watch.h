@@ -2,7 +2,8 @@
  * watch.h: many boxes and runs on one cadence. A lease job renews a box until it is cancelled; a
  * run job reads the state file of a run and the new bytes of its log, and judges (judge.h) what
  * it sees. Requests are bounded over all jobs, first come first served, one a job: a slow box
- * holds up nobody but itself. Leases have places of their own, so that hanging polls never cost
+ * holds up nobody but itself, and boxes that did not answer last time share a quarter of the
+ * places. Leases have places of their own, so that hanging polls never cost
  * a box. Arguments and events are the tables of docs/reference/core.md.
  *
  * All functions but cb_watch_new run on the I/O thread. */

@@ -24,6 +24,8 @@ struct cb_watch_seen { /* when a provider last answered */
 struct cb_watch {
   struct cb_io *io;
   struct cb_gate polls, renewals;
+  struct cb_gate troubled; /* polls of boxes that did not answer last time: places of their own,
+                            * so that many that hang hold up none that answer */
   struct cb_watch_job *jobs;
   size_t leases;
   struct cb_watch_seen seen[CB_WATCH_PROVIDERS];
@@ -47,6 +49,7 @@ struct cb_watch_job { /* first member of a lease and of a run */
   struct cb_timer *timer;
   cb_done *call;         /* the verb in flight was started with this and the job */
   bool is_lease, waiting, holding, poked, ending;
+  bool troubled; /* set by a run job; counts from its next turn */
 };
 
 /* Fills in the common part and adds the job to the watch; its first turn comes after ms. */
