@@ -18,7 +18,7 @@
 #include "base/fd.h"
 #include "box/files.h"
 #include "box/metrics.h"
-#include "box/procs.h"
+#include "box/children.h"
 #include "box/protocol.h"
 #include "wire/record.h"
 
@@ -64,7 +64,7 @@ static void detach(struct cb_init *init)
   }
   c->last = &c->first;
   c->queued = 0;
-  cb_procs_attached(init, false);
+  cb_child_attached(init, false);
 }
 
 /* Sends what is queued. False when the connection had to go. */
@@ -184,7 +184,7 @@ static void answer_error(struct request *r, const struct cb_err *err)
   cb_control_send(r->init, &m, NULL, 0);
 }
 
-static int send_pipes(struct request *r, const struct cb_proc *p, struct cb_err *err)
+static int send_pipes(struct request *r, const struct cb_child *p, struct cb_err *err)
 {
   struct cb_buf m;
   const int ours[3] = { p->in, p->out[0], p->out[1] };
@@ -219,17 +219,17 @@ static int on_start(struct request *r, struct cb_err *err)
   struct cb_command c = { .cmd = text(r, CMD), .args = r->args, .env = r->env,
                           .cwd = text(r, CWD), .user = user_of(r), .tag = text(r, TAG),
                           .stdin_open = strcmp(text(r, STDIN_F), "1") == 0 };
-  struct cb_proc *p;
+  struct cb_child *p;
   if (r->field[DEADLINE] && !number(r, DEADLINE, &c.deadline_ms))
     return cb_err_set(err, CB_INVALID, "deadline_ms is not a number");
-  int rc = cb_procs_start(r->init, &c, &p, err);
+  int rc = cb_child_start(r->init, &c, &p, err);
   return rc ? rc : send_pipes(r, p, err);
 }
 
-static struct cb_proc *find(struct request *r, struct cb_err *err)
+static struct cb_child *find(struct request *r, struct cb_err *err)
 {
   int64_t pid;
-  struct cb_proc *p = number(r, PID, &pid) ? cb_procs_find(r->init, pid) : NULL;
+  struct cb_child *p = number(r, PID, &pid) ? cb_child_find(r->init, pid) : NULL;
   if (!p)
     cb_err_set(err, CB_NOT_FOUND, "process with pid %.20s not found", text(r, PID));
   return p;
@@ -237,14 +237,14 @@ static struct cb_proc *find(struct request *r, struct cb_err *err)
 
 static int on_attach(struct request *r, struct cb_err *err)
 {
-  struct cb_proc *p = find(r, err);
+  struct cb_child *p = find(r, err);
   return p ? send_pipes(r, p, err) : CB_NOT_FOUND;
 }
 
 static int on_signal(struct request *r, struct cb_err *err)
 {
   int64_t sig;
-  struct cb_proc *p = find(r, err);
+  struct cb_child *p = find(r, err);
   if (!p)
     return CB_NOT_FOUND;
   if (!number(r, SIG, &sig) || sig < 1 || sig > 64)
@@ -259,7 +259,7 @@ static int on_signal(struct request *r, struct cb_err *err)
 
 static int on_close_stdin(struct request *r, struct cb_err *err)
 {
-  struct cb_proc *p = find(r, err);
+  struct cb_child *p = find(r, err);
   if (!p)
     return CB_NOT_FOUND;
   cb_close(&p->in);
@@ -311,7 +311,7 @@ static int on_list(struct request *r, struct cb_err *err)
   struct series s;
   int rc = CB_OK;
   series_begin(&s, r);
-  for (const struct cb_proc *p = r->init->procs; p && !rc; p = p->next) {
+  for (const struct cb_child *p = r->init->children; p && !rc; p = p->next) {
     struct cb_buf item;
     if (!p->listed)
       continue;
@@ -601,7 +601,7 @@ static void on_listener(struct cb_init *init, struct cb_source *src, uint32_t ev
     return;
   }
   c->conn = conn;
-  cb_procs_attached(init, true);
+  cb_child_attached(init, true);
   hello(init);
 }
 

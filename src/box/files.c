@@ -18,7 +18,7 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "base/path.h"
-#include "box/procs.h"
+#include "box/children.h"
 #include "box/protocol.h"
 #include "wire/record.h"
 
@@ -77,7 +77,7 @@ static int path_error(int sys, const char *path, struct cb_err *err)
 int cb_files_absolute(const char *path, const char *user, char out[CB_FILES_PATH_MAX + 1],
                       struct cb_err *err)
 {
-  const char *home = cb_procs_home(user);
+  const char *home = cb_child_home(user);
   char whole[2 * CB_FILES_PATH_MAX];
   size_t used = 0;
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "box/control.h"
 #include "box/names.h"
-#include "box/procs.h"
+#include "box/children.h"
 #include "box/relay.h"
 #include "box/sudo.h"
 
@@ -49,7 +49,7 @@ static void on_signal(struct cb_init *init, struct cb_source *src, uint32_t even
   (void)events;
   while (read(src->fd, &info, sizeof info) > 0)
     continue;
-  cb_procs_reap(init);
+  cb_child_reap(init);
 }
 
 static void on_alarm(struct cb_init *init, struct cb_source *src, uint32_t events)
@@ -99,7 +99,7 @@ static int64_t sooner(int64_t a, int64_t b)
 /* Sets the one timer to the first thing that is due. */
 static void arm(struct cb_init *init)
 {
-  int64_t at = sooner(init->expires_ms, cb_procs_next_due(init));
+  int64_t at = sooner(init->expires_ms, cb_child_next_due(init));
   if (at == init->armed_ms)
     return;
   struct itimerspec when = { .it_value = { at / 1000, at % 1000 * 1000000 } };
@@ -115,7 +115,7 @@ void cb_init_run(struct cb_init *init)
     int64_t now = cb_boot_ms();
     if (init->expires_ms != 0 && now >= init->expires_ms)
       _exit(0); /* the end of pid 1 is the end of the box */
-    cb_procs_due(init, now);
+    cb_child_due(init, now);
     arm(init);
     if (epoll_wait(init->epoll, &ev, 1, -1) == 1) {
       struct cb_source *src = ev.data.ptr;

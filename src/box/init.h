@@ -3,7 +3,7 @@
  * answers names, hands connections out, and ends the box when its time is over. One thread,
  * one epoll; every descriptor has a cb_source, every wait is a timer on CLOCK_BOOTTIME.
  *
- * The parts (procs, files, names, relay, sudo, control) share struct cb_init and nothing else. */
+ * The parts (children, files, names, relay, sudo, control) share struct cb_init and nothing else. */
 #ifndef CB_BOX_INIT_H
 #define CB_BOX_INIT_H
 #include <stdbool.h>
@@ -16,7 +16,7 @@ struct cb_control;
 struct cb_names;
 struct cb_relays;
 struct cb_sudo_server;
-struct cb_proc;
+struct cb_child;
 
 /* Embedded in what owns a descriptor. Removed (cb_init_unwatch) before the descriptor closes;
  * events are taken one at a time, so a source may be freed in any callback. */
@@ -31,8 +31,8 @@ struct cb_init {
   int epoll, signals, alarm;
   struct cb_source listener, on_signal, on_alarm;
   struct cb_control *control; /* never NULL */
-  struct cb_proc *procs;
-  size_t proc_count;
+  struct cb_child *children;
+  size_t child_count;
   struct cb_names *names;   /* NULL without a network */
   struct cb_relays *relays; /* NULL without rules */
   struct cb_sudo_server *sudo;

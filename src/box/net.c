@@ -27,14 +27,26 @@ int cb_net_loopback_up(struct cb_step *s)
   return rc;
 }
 
-struct route_request {
+/* A request of rtnetlink: header, a fixed part, attributes. */
+struct request {
   struct nlmsghdr head;
-  struct rtmsg route;
-  char attrs[64];
+  union {
+    struct rtmsg route;
+    struct ifaddrmsg address;
+    char room[128];
+  } u;
 };
 
-static void add_attr(struct route_request *r, unsigned short type, const void *p,
-                     unsigned short n)
+static void begin(struct request *r, unsigned short type, size_t fixed)
+{
+  memset(r, 0, sizeof *r);
+  r->head.nlmsg_len = (unsigned)NLMSG_LENGTH(fixed);
+  r->head.nlmsg_type = type;
+  r->head.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+  r->head.nlmsg_seq = 1;
+}
+
+static void add_attr(struct request *r, unsigned short type, const void *p, unsigned short n)
 {
   struct rtattr *a = (struct rtattr *)((char *)r + NLMSG_ALIGN(r->head.nlmsg_len));
   a->rta_type = type;
@@ -43,32 +55,15 @@ static void add_attr(struct route_request *r, unsigned short type, const void *p
   r->head.nlmsg_len = NLMSG_ALIGN(r->head.nlmsg_len) + RTA_ALIGN(a->rta_len);
 }
 
-int cb_net_local_route(struct in_addr network, unsigned bits, struct cb_step *s)
+static int ask(const struct request *r, const char *step, struct cb_step *s)
 {
-  static const char step[] = "add a local route";
-  struct route_request r = {
-    .head = { .nlmsg_len = NLMSG_LENGTH(sizeof(struct rtmsg)),
-              .nlmsg_type = RTM_NEWROUTE,
-              .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE,
-              .nlmsg_seq = 1 },
-    .route = { .rtm_family = AF_INET,
-               .rtm_dst_len = (unsigned char)bits,
-               .rtm_table = RT_TABLE_LOCAL,
-               .rtm_protocol = RTPROT_BOOT,
-               .rtm_scope = RT_SCOPE_HOST,
-               .rtm_type = RTN_LOCAL },
-  };
   union {
     struct nlmsghdr head;
     char bytes[1024];
   } answer;
-  unsigned lo = if_nametoindex("lo");
   int rc = 0;
-
-  add_attr(&r, RTA_DST, &network, sizeof network);
-  add_attr(&r, RTA_OIF, &lo, sizeof lo);
   int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-  if (fd < 0 || send(fd, &r, r.head.nlmsg_len, 0) < 0) {
+  if (fd < 0 || send(fd, r, r->head.nlmsg_len, 0) < 0) {
     rc = cb_step_host(s, errno, step, "");
     goto out;
   }
@@ -84,4 +79,29 @@ int cb_net_local_route(struct in_addr network, unsigned bits, struct cb_step *s)
 out:
   cb_close(&fd);
   return rc;
+}
+
+int cb_net_local_route(struct in_addr network, unsigned bits, struct cb_step *s)
+{
+  struct request r;
+  unsigned lo = if_nametoindex("lo");
+  begin(&r, RTM_NEWROUTE, sizeof r.u.route);
+  r.u.route = (struct rtmsg){ .rtm_family = AF_INET, .rtm_dst_len = (unsigned char)bits,
+                              .rtm_table = RT_TABLE_LOCAL, .rtm_protocol = RTPROT_BOOT,
+                              .rtm_scope = RT_SCOPE_HOST, .rtm_type = RTN_LOCAL };
+  add_attr(&r, RTA_DST, &network, sizeof network);
+  add_attr(&r, RTA_OIF, &lo, sizeof lo);
+  return ask(&r, "add a local route", s);
+}
+
+int cb_net_address(struct in_addr address, struct cb_step *s)
+{
+  struct request r;
+  begin(&r, RTM_NEWADDR, sizeof r.u.address);
+  r.u.address = (struct ifaddrmsg){ .ifa_family = AF_INET, .ifa_prefixlen = 32,
+                                    .ifa_scope = RT_SCOPE_UNIVERSE,
+                                    .ifa_index = if_nametoindex("lo") };
+  add_attr(&r, IFA_LOCAL, &address, sizeof address);
+  add_attr(&r, IFA_ADDRESS, &address, sizeof address);
+  return ask(&r, "add an address", s);
 }

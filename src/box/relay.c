@@ -138,7 +138,7 @@ bool cb_relays_resolve(struct cb_init *init, const char *name, struct in_addr *o
     *full = true;
     return false;
   }
-  /* .0 and .1 stay free: they look special to people. */
+  /* .0 looks special to people, .1 is the box itself. */
   struct in_addr address = { htonl(POOL + 2 + (uint32_t)r->name_count) };
   const struct name *n = add_name(init, name, address);
   *full = !n;
@@ -175,11 +175,11 @@ static int add_rule(struct cb_init *init, const struct cb_box_rule *rule, struct
 
 int cb_relays_new(struct cb_init *init, struct cb_step *s)
 {
-  struct in_addr pool = { htonl(POOL) };
+  struct in_addr pool = { htonl(POOL) }, own = { htonl(POOL + 1) };
   init->relays = cb_calloc(1, sizeof *init->relays);
   if (!init->relays)
     return cb_step_host(s, ENOMEM, "allow names", "");
-  if (cb_net_local_route(pool, POOL_BITS, s) < 0)
+  if (cb_net_local_route(pool, POOL_BITS, s) < 0 || cb_net_address(own, s) < 0)
     return -1;
   for (size_t i = 0; i < init->config->rule_count; i++)
     if (add_rule(init, &init->config->rules[i], s) < 0)

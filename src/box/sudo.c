@@ -15,7 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/fd.h"
-#include "box/procs.h"
+#include "box/children.h"
 #include "box/protocol.h"
 #include "wire/record.h"
 
@@ -23,7 +23,7 @@ enum { CLIENTS_MAX = 256 };
 
 struct client {
   struct cb_source src;
-  struct cb_proc *proc; /* NULL before the order and after the end */
+  struct cb_child *proc; /* NULL before the order and after the end */
 };
 
 struct cb_sudo_server {
@@ -55,7 +55,7 @@ static void reply(const struct client *c, const char *name, const char *text, in
   cb_buf_clear(&m);
 }
 
-static void on_exit_of(struct cb_init *init, struct cb_proc *p, void *arg)
+static void on_exit_of(struct cb_init *init, struct cb_child *p, void *arg)
 {
   struct client *c = arg;
   reply(c, "status", NULL, p->status);
@@ -117,7 +117,7 @@ static int start(struct cb_init *init, struct client *client, const int *fds, st
     c.args.count = words.count - 1;
     c.user = user ? user : "root";
     c.cwd = cwd;
-    rc = cb_procs_start(init, &c, &client->proc, err);
+    rc = cb_child_start(init, &c, &client->proc, err);
   }
   if (!rc) {
     client->proc->on_exit = on_exit_of;

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "box/procs.h"
+#include "box/children.h"
 #include "box/protocol.h"
 #include "wire/record.h"
 
@@ -120,7 +120,7 @@ static void set_identity(const struct request *r)
   setenv("USER", r->user, 1);
   setenv("LOGNAME", r->user, 1);
   if (!r->keep_env)
-    setenv("HOME", cb_procs_home(r->user), 1);
+    setenv("HOME", cb_child_home(r->user), 1);
 }
 
 static int put_order(const struct request *r, struct cb_buf *order)
@@ -128,7 +128,7 @@ static int put_order(const struct request *r, struct cb_buf *order)
   char cwd[4096];
   int rc = cb_record_addz(order, "user", r->user);
   if (r->login)
-    snprintf(cwd, sizeof cwd, "%s", cb_procs_home(r->user));
+    snprintf(cwd, sizeof cwd, "%s", cb_child_home(r->user));
   else if (!getcwd(cwd, sizeof cwd))
     snprintf(cwd, sizeof cwd, "/");
   if (!rc)
@@ -229,7 +229,7 @@ int cb_sudo_main(int argc, char **argv)
     return rc;
   if (strcmp(r.user, "0") == 0 || strcmp(r.user, "#0") == 0)
     r.user = "root";
-  if (!cb_procs_home(r.user))
+  if (!cb_child_home(r.user))
     return complain("unknown user: ", r.user);
   if (r.shell) {
     size_t used = 0, n = 0;

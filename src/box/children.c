@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * procs.c: see procs.h. */
-#include "box/procs.h"
+ * children.c: see children.h. */
+#include "box/children.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 
 enum { FACTS_MAX = 96 * 1024, DRAIN_STEP = 64 * 1024, ENV_MAX = 4096 };
 
-const char *cb_procs_home(const char *user)
+const char *cb_child_home(const char *user)
 {
   if (strcmp(user, "user") == 0)
     return "/home/user";
@@ -96,7 +96,7 @@ static int make_env(const struct cb_init *init, const struct cb_command *c,
   if (!c->whole_env) {
     rc = put_path(env, &config->path);
     if (!rc)
-      rc = put_env_pair(env, "HOME", cb_procs_home(c->user));
+      rc = put_env_pair(env, "HOME", cb_child_home(c->user));
     if (!rc)
       rc = put_env_pair(env, "USER", c->user);
     if (!rc)
@@ -213,7 +213,7 @@ static _Noreturn void child(const struct launch *l, int status_fd)
 
 static int absolute_cwd(const struct cb_command *c, char **out)
 {
-  const char *home = cb_procs_home(c->user);
+  const char *home = cb_child_home(c->user);
   struct cb_buf b;
   cb_buf_init(&b, 4096);
   int rc;
@@ -231,7 +231,7 @@ static int absolute_cwd(const struct cb_command *c, char **out)
   return rc;
 }
 
-static int keep_facts(struct cb_proc *p, const struct cb_command *c, const char *cwd)
+static int keep_facts(struct cb_child *p, const struct cb_command *c, const char *cwd)
 {
   int rc = cb_record_addz(&p->facts, "cmd", c->cmd);
   for (size_t i = 0; i < c->args.count && !rc; i++)
@@ -247,7 +247,7 @@ static int keep_facts(struct cb_proc *p, const struct cb_command *c, const char 
   return rc;
 }
 
-static void free_proc(struct cb_init *init, struct cb_proc *p)
+static void free_proc(struct cb_init *init, struct cb_child *p)
 {
   for (int i = 0; i < 2; i++) {
     cb_init_unwatch(init, &p->drain[i]);
@@ -259,7 +259,7 @@ static void free_proc(struct cb_init *init, struct cb_proc *p)
 }
 
 /* pipes of a new process: ours in p, the child's in theirs. */
-static int make_stdio(struct cb_proc *p, const struct cb_command *c, int theirs[3],
+static int make_stdio(struct cb_child *p, const struct cb_command *c, int theirs[3],
                       struct cb_err *err)
 {
   int ends[2];
@@ -319,19 +319,19 @@ static int launch(const struct launch *l, pid_t *out, struct cb_err *err)
   return rc;
 }
 
-int cb_procs_start(struct cb_init *init, const struct cb_command *c, struct cb_proc **out,
+int cb_child_start(struct cb_init *init, const struct cb_command *c, struct cb_child **out,
                    struct cb_err *err)
 {
   struct launch l = { .stdio = { -1, -1, -1 } };
   struct cb_strings argv = { 0 }, env = { 0 };
-  struct cb_proc *p = NULL;
+  struct cb_child *p = NULL;
   int rc = CB_OK;
 
-  if (!cb_procs_home(c->user))
+  if (!cb_child_home(c->user))
     return cb_err_set(err, CB_UNAUTHORIZED, "invalid username: '%.64s'", c->user);
   if (!c->cmd || !*c->cmd)
     return cb_err_set(err, CB_INVALID, "no command given");
-  if (init->proc_count >= CB_BOX_PROCS_MAX)
+  if (init->child_count >= CB_BOX_PROCS_MAX)
     return cb_err_set(err, CB_QUOTA, "the box has %d started processes already",
                       CB_BOX_PROCS_MAX);
   p = cb_calloc(1, sizeof *p);
@@ -371,9 +371,9 @@ int cb_procs_start(struct cb_init *init, const struct cb_command *c, struct cb_p
     goto out;
   p->listed = !c->stdio;
   p->deadline_ms = c->deadline_ms > 0 ? cb_boot_ms() + c->deadline_ms : 0;
-  p->next = init->procs;
-  init->procs = p;
-  init->proc_count++;
+  p->next = init->children;
+  init->children = p;
+  init->child_count++;
   *out = p;
   p = NULL;
 out:
@@ -390,15 +390,15 @@ out:
 
 /* --- afterwards --- */
 
-struct cb_proc *cb_procs_find(struct cb_init *init, int64_t pid)
+struct cb_child *cb_child_find(struct cb_init *init, int64_t pid)
 {
-  for (struct cb_proc *p = init->procs; p; p = p->next)
+  for (struct cb_child *p = init->children; p; p = p->next)
     if (p->listed && p->pid == pid)
       return p;
   return NULL;
 }
 
-static void tell_exit(struct cb_init *init, const struct cb_proc *p)
+static void tell_exit(struct cb_init *init, const struct cb_child *p)
 {
   struct cb_buf m;
   cb_frame_begin(&m, "exit", 0);
@@ -409,12 +409,12 @@ static void tell_exit(struct cb_init *init, const struct cb_proc *p)
     cb_control_send(init, &m, NULL, 0);
 }
 
-void cb_procs_reap(struct cb_init *init)
+void cb_child_reap(struct cb_init *init)
 {
   int status;
   pid_t pid;
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-    struct cb_proc *p = init->procs;
+    struct cb_child *p = init->children;
     while (p && (p->pid != pid || p->exited))
       p = p->next;
     if (!p) /* an orphan the box left to us */
@@ -431,17 +431,17 @@ void cb_procs_reap(struct cb_init *init)
   }
 }
 
-static int64_t due(const struct cb_proc *p)
+static int64_t due(const struct cb_child *p)
 {
   if (!p->exited)
     return p->deadline_hit ? 0 : p->deadline_ms;
   return p->listed || (p->out[0] < 0 && p->out[1] < 0) ? p->exited_ms + CB_BOX_KEEP_EXITED_MS : 0;
 }
 
-int64_t cb_procs_next_due(const struct cb_init *init)
+int64_t cb_child_next_due(const struct cb_init *init)
 {
   int64_t first = 0;
-  for (const struct cb_proc *p = init->procs; p; p = p->next) {
+  for (const struct cb_child *p = init->children; p; p = p->next) {
     int64_t at = due(p);
     if (at != 0 && (first == 0 || at < first))
       first = at;
@@ -452,7 +452,7 @@ int64_t cb_procs_next_due(const struct cb_init *init)
 static void on_output(struct cb_init *init, struct cb_source *src, uint32_t events)
 {
   char bytes[DRAIN_STEP];
-  struct cb_proc *p = src->owner;
+  struct cb_child *p = src->owner;
   int which = src == &p->drain[1];
   (void)events;
   ssize_t k = read(src->fd, bytes, sizeof bytes);
@@ -462,16 +462,16 @@ static void on_output(struct cb_init *init, struct cb_source *src, uint32_t even
   cb_close(&p->out[which]);
 }
 
-static void drain(struct cb_init *init, struct cb_proc *p)
+static void drain(struct cb_init *init, struct cb_child *p)
 {
   for (int i = 0; i < 2; i++)
     if (p->out[i] >= 0 && p->drain[i].fd < 0)
       (void)cb_init_watch(init, &p->drain[i], p->out[i], EPOLLIN, on_output, p);
 }
 
-void cb_procs_attached(struct cb_init *init, bool attached)
+void cb_child_attached(struct cb_init *init, bool attached)
 {
-  for (struct cb_proc *p = init->procs; p; p = p->next) {
+  for (struct cb_child *p = init->children; p; p = p->next) {
     if (!attached)
       drain(init, p);
     for (int i = 0; i < 2 && attached && p->listed; i++)
@@ -479,11 +479,11 @@ void cb_procs_attached(struct cb_init *init, bool attached)
   }
 }
 
-void cb_procs_due(struct cb_init *init, int64_t now)
+void cb_child_due(struct cb_init *init, int64_t now)
 {
-  struct cb_proc **at = &init->procs;
+  struct cb_child **at = &init->children;
   while (*at) {
-    struct cb_proc *p = *at;
+    struct cb_child *p = *at;
     if (!p->exited && p->deadline_ms != 0 && !p->deadline_hit && now >= p->deadline_ms) {
       p->deadline_hit = true;
       (void)kill(p->pid, SIGKILL);
@@ -494,7 +494,7 @@ void cb_procs_due(struct cb_init *init, int64_t now)
     }
     if (p->exited && !p->listed && p->out[0] < 0 && p->out[1] < 0) {
       *at = p->next;
-      init->proc_count--;
+      init->child_count--;
       free_proc(init, p);
       continue;
     }
