@@ -73,6 +73,9 @@ $(BUILD)/test/%_test: spec/c/%_test.c spec/c/check.h $(TEST_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -Ispec -MMD -MP -o $@ $< $(TEST_OBJ) $(CORE_LIBS) $(BOXD_LIBS)
 
+# These run the program itself.
+$(BUILD)/test/supervise_test $(BUILD)/test/supervise_tree_test: | $(BUILD)/crewbox-supervise
+
 deps:
 	sh scripts/deps
 
