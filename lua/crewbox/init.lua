@@ -77,7 +77,8 @@ function M.open(o)
   self.store, e = loop:call(store.open, loop, paths.database(state))
   if not self.store then return fail(e) end
   self.inner, e = loop:call(engine.open, {
-    loop = loop, store = self.store, state = state, config = settings, on_event = o.on_event, log = o.log,
+    loop = loop, store = self.store, state = state, config = settings, environ = environ, on_event = o.on_event,
+    log = o.log,
   })
   if not self.inner then return fail(e) end
   self.inner:start()

@@ -133,17 +133,37 @@ function State:boxes()
   return c.loop:call(c.store.count_boxes, c.store)
 end
 
+--- Whether two processes live in one pid namespace, which for a box's processes is the box.
+function M.same_namespace(a, b)
+  local p = assert(io.popen(("readlink /proc/%d/ns/pid /proc/%d/ns/pid"):format(a, b)))
+  local one, other = p:read("*l"), p:read("*l")
+  p:close()
+  return one ~= nil and one == other
+end
+
+--- Ends the engine process, if there is one, and waits until it is gone.
+function State:end_engine()
+  local engine = self:engine_pid()
+  if not engine then return end
+  core.sys.kill(engine, "TERM")
+  M.eventually("the end of the engine", 20, function() return not core.sys.alive(engine) end)
+end
+
+function State:close_clients()
+  for _, c in ipairs(self.clients) do c:close() end
+  self.clients = {}
+end
+
 local function server_pids(self)
   return M.processes(paths.boxd(self.state))
 end
 
---- Ends everything, removes the folder; asserts that no box process of ours is left.
+--- Ends everything and removes the folder.
 function State:close()
-  local engine = self:engine_pid()
-  for _, c in ipairs(self.clients) do c:close() end
-  self.clients = {}
-  if engine then core.sys.kill(engine, "TERM") end
-  M.eventually("the end of the engine", 20, function() return not engine or not core.sys.alive(engine) end)
+  if #self.clients == 0 then self:client() end
+  M.eventually("the end of every box", 60, function() return self:boxes() == 0 end)
+  self:end_engine()
+  self:close_clients()
   for _, pid in ipairs(server_pids(self)) do core.sys.kill(pid, "TERM") end
   M.eventually("the end of the box server", 20, function() return #server_pids(self) == 0 end)
   core.sys.rmtree(self.dir)

@@ -32,14 +32,14 @@ end
 --- @return table|false|nil found false: there is none
 --- @return crewbox.Error? err nothing is known
 function M.look(engine, p, nonce)
-  local deadline = core.sys.now_ms() + LOOK_MS[p.remote and "remote" or "here"]
+  local deadline = engine.now_ms() + LOOK_MS[p.remote and "remote" or "here"]
   local pause, known, failure = LOOK_FIRST_MS
   while true do
     local boxes, e = list(engine, p, { crewbox_nonce = nonce })
     if boxes and boxes[1] then return boxes[1] end
     known, failure = boxes ~= nil, e
     if e and e.code == "unreachable" then engine:server_lost(p) end
-    if core.sys.now_ms() + pause > deadline then break end
+    if engine.now_ms() + pause > deadline then break end
     local ok
     ok, e = engine.loop:sleep(pause)
     if not ok then return nil, e end

@@ -62,7 +62,8 @@ local function clean(job, value, depth)
     if #text > TEXT_MAX then text = text:sub(1, TEXT_MAX) .. "\n[crewbox: the rest was left out]" end
     return text
   end
-  if type(value) ~= "table" or depth > 8 then return type(value) ~= "table" and value or nil end
+  if type(value) ~= "table" then return value end
+  if depth > 8 then return nil end
   local out = value[1] ~= nil and json.array {} or {}
   for k, v in pairs(value) do out[k] = clean(job, v, depth + 1) end
   return out

@@ -18,7 +18,7 @@ Engine.__index = Engine
 local RENEW_MS = 5000
 local SWEEP_MS = 2000
 
---- @param o {loop, store, state, config, on_event?, log?}
+--- @param o {loop, store, state, config, environ?, on_event?, log?}
 ---   on_event(event, job): called with each event of a run, already masked
 ---   log(line): where words for an operator go
 --- @return table? engine
@@ -37,6 +37,8 @@ function M.open(o)
     store = o.store,
     state = o.state,
     config = o.config,
+    environ = o.environ, -- nil: the process's
+    now_ms = core.sys.now_ms,
     watch = watch,
     fence = { owner = owner, epoch = epoch },
     arch = M.arch(),

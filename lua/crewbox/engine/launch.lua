@@ -106,8 +106,8 @@ end
 
 -- The supervisor for the box's architecture.
 local function supervisor_file(job)
-  local own, e = paths.program("crewbox-supervise")
-  local other = paths.program("crewbox-supervise-" .. job.arch)
+  local own, e = paths.program("crewbox-supervise", job.engine.environ)
+  local other = paths.program("crewbox-supervise-" .. job.arch, job.engine.environ)
   if other then return other end
   if not own then return nil, e end
   if job.arch ~= job.engine.arch then

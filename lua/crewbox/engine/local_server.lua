@@ -25,14 +25,28 @@ local function last_words(path)
   return last and ": " .. last:gsub("%c", " "):sub(1, 300) or ""
 end
 
+--- What the server gets of an environment: it relays for boxes and needs nobody's keys.
+function M.environment(environ)
+  environ = environ or core.sys.environ()
+  local env = {}
+  for _, name in ipairs { "PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "TZ", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME",
+    "XDG_STATE_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS", "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS" } do
+    env[name] = environ[name]
+  end
+  for name, value in pairs(environ) do
+    if name:find("^CREWBOX_") then env[name] = value end
+  end
+  return env
+end
+
 local function start(ctx, provider)
-  local program, e = paths.program("crewboxd")
+  local program, e = paths.program("crewboxd", ctx.environ)
   if not program then return nil, e end
   local log = paths.boxd_log(ctx.state)
   local ok
   ok, e = core.sys.daemon {
     argv = { program, "--state", paths.boxd(ctx.state), "--socket", provider.socket },
-    env = core.sys.environ(),
+    env = M.environment(ctx.environ),
     log = log,
     ready_timeout_ms = START_MS,
   }
@@ -43,7 +57,7 @@ end
 
 --- Makes sure that the server of local boxes answers.
 --- @async
---- @param ctx {loop: table, state: string}
+--- @param ctx {loop: table, state: string, environ: table?}
 --- @param provider table of engine/provider.lua; remote ones only answer for themselves
 --- @return table? health its answer
 --- @return crewbox.Error? err
@@ -93,7 +107,7 @@ end
 --- @return crewbox.Error? err `not_found`, naming the command that installs the agent
 function M.template(ctx, harness)
   if not harness.package then return "base" end
-  local found, e = agents.find(harness.name)
+  local found, e = agents.find(harness.name, nil, ctx.environ)
   if not found then return nil, e end
   local name, template = agents.template(found)
   local bytes = json.encode {

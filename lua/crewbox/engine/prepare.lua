@@ -181,7 +181,7 @@ function M.run(ctx, request)
   }
   if not rules then return nil, e end
   if harness.package and not ctx.provider.remote and sandbox.template == "" then
-    ok, e = agents.find(harness.name)
+    ok, e = agents.find(harness.name, nil, ctx.environ)
     if not ok then return nil, e end
   end
   ok, e = check_space(ctx.state)

@@ -12,9 +12,24 @@ local LIST_EVERY_MS = 60000
 -- again when the engine it asked died.
 local CLIENT_S = 3
 
+-- Rows of an engine newer than this one that has gone: a new epoch puts us above it.
+local function rise_above(engine, rows)
+  for _, row in ipairs(rows) do
+    if row.epoch and row.epoch > engine.fence.epoch then
+      local epoch, e = engine.store:raise_epoch(engine.fence.owner)
+      if not epoch then return nil, e end
+      engine.fence.epoch = epoch
+    end
+  end
+  return true
+end
+
 local function adopt_orphans(engine)
   local orphans, e = engine.store:orphans(core.sys.wall())
   if not orphans then return nil, e end
+  local risen
+  risen, e = rise_above(engine, orphans)
+  if not risen then return nil, e end
   for _, row in ipairs(orphans) do
     local for_client = row.state == "preparing" and #row.env_names > 0 and row.updated_at > core.sys.wall() - CLIENT_S
     if not engine.jobs[row.id] and not for_client then
@@ -29,6 +44,9 @@ end
 local function kill_left_over(engine)
   local rows, e = engine.store:boxes_to_kill(engine.fence.owner)
   if not rows then return nil, e end
+  local risen
+  risen, e = rise_above(engine, rows)
+  if not risen then return nil, e end
   for _, row in ipairs(rows) do
     if not engine.killing[row.id] then
       local p = engine:provider_for { options = { provider = row.provider, generation = row.generation } }

@@ -6,6 +6,10 @@ local M = {}
 
 M.LEASE_S = 15
 
+-- Rows of engines go; the highest epoch stays.
+local KEEP_HIGHEST = [[INSERT INTO meta(key, value) SELECT 'epoch', CAST(epoch AS TEXT) FROM engine WHERE owner = ?
+  ON CONFLICT(key) DO UPDATE SET value = excluded.value]]
+
 --- Enters an engine; its epoch is the highest so far plus one.
 --- @async
 --- @return number? epoch
@@ -17,9 +21,22 @@ function M:add_engine(owner, now)
         SELECT ?, 1 + max(coalesce((SELECT max(epoch) FROM engine), 0),
           coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'epoch'), 0)), ?, ?, ?, ?, ?]],
       { owner, pid, tostring(core.sys.pid_start(pid) or ""), core.sys.hostname(), now, now + M.LEASE_S }, changes = 1 },
-    -- Rows of engines go; the highest epoch stays.
-    { [[INSERT INTO meta(key, value) SELECT 'epoch', CAST(epoch AS TEXT) FROM engine WHERE owner = ?
-        ON CONFLICT(key) DO UPDATE SET value = excluded.value]], { owner } },
+    { KEEP_HIGHEST, { owner } },
+    { "SELECT epoch FROM engine WHERE owner = ?", { owner } },
+  }
+  if not results then return nil, e end
+  return results[3].rows[1].epoch
+end
+
+--- Gives an engine a new, highest epoch: it takes over what a newer engine left behind.
+--- @async
+--- @return number? epoch
+--- @return crewbox.Error? err `fenced`: it was declared dead meanwhile
+function M:raise_epoch(owner)
+  local results, e = self:batch {
+    { [[UPDATE engine SET epoch = 1 + max((SELECT max(epoch) FROM engine),
+          coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'epoch'), 0)) WHERE owner = ?]], { owner }, changes = 1 },
+    { KEEP_HIGHEST, { owner } },
     { "SELECT epoch FROM engine WHERE owner = ?", { owner } },
   }
   if not results then return nil, e end
