@@ -3,6 +3,8 @@
 -- as a double and "[]" as "{}", writes 14 digits, and takes NaN and hexadecimal for numbers. Here
 -- integers come back as integers (as text where the VM cannot hold them, like everywhere in the
 -- core), an empty list stays a list, and numbers are written so that they read back the same.
+-- Of Lua 5.4 only, asked for before use.
+-- luacheck: read globals math.type math.tointeger
 local cjson = require("cjson.safe").new()
 local core = require "crewbox.core"
 local err = require "crewbox.err"
@@ -165,7 +167,8 @@ local function mark_losses(text)
     local from = text:find('["%[%-%d]', at)
     if not from then break end
     out[#out + 1] = text:sub(at, from - 1)
-    local first, piece, stop = text:sub(from, from), nil, nil
+    local first = text:sub(from, from)
+    local piece, stop
     if first == '"' then
       stop = string_end(text, from)
       if not stop then return text end -- torn: cjson says so

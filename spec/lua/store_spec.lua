@@ -1,4 +1,6 @@
 -- SPDX-License-Identifier: MIT
+-- Lua 5.4 only; both VMs run this.
+-- luacheck: read globals math.type math.tointeger math.maxinteger math.mininteger
 local core = require "crewbox.core"
 local help = require "spec.support.core"
 

@@ -1,13 +1,16 @@
 -- SPDX-License-Identifier: MIT
--- Values crossing into the core and back. A line server is the mirror for what goes in; SQLite
--- for single values, since its rows come back as JSON trees.
+-- Values crossing into the core and back, with SQLite as the mirror: its parameters and rows are
+-- the same JSON trees that every op takes and gives.
+-- Lua 5.4 only; both VMs run this.
+-- luacheck: read globals math.type math.tointeger math.maxinteger math.mininteger
 local core = require "crewbox.core"
 local help = require "spec.support.core"
 
 describe("crewbox.core values", function()
-  local folder, h, db
+  local folder, before, h, db
 
   setup(function()
+    before = help.held()
     folder = help.folder()
     h = help.open()
     db = assert(core.store(h.io, folder .. "/db"))
@@ -17,6 +20,8 @@ describe("crewbox.core values", function()
     db:close()
     h.io:close()
     help.remove(folder)
+    db, h = nil, nil
+    assert.is_true(help.nothing_leaked(before))
   end)
 
   local function through(value)

@@ -109,7 +109,8 @@ static json_t *check_options(lua_State *L, const struct option *list, size_t cou
 
 static int64_t number(const json_t *o, const char *name)
 {
-  return (int64_t)json_number_value(json_object_get(o, name));
+  double d = json_number_value(json_object_get(o, name));
+  return d > 1e15 ? (int64_t)1e15 : d < -1 ? -1 : (int64_t)d;
 }
 
 static const char *text(const json_t *o, const char *name)
@@ -537,8 +538,21 @@ static int io_step(lua_State *L)
   struct cb_io *io = cb_lua_check_io(L, 1);
   if (!io)
     return closed(L);
-  lua_pushboolean(L, ud->pending || cb_io_wait(io, (int64_t)ms) > 0);
+  /* Negative, endless or no number at all: for ever. */
+  int64_t wait = ms >= 0 && ms < 1e12 ? (int64_t)ms : -1;
+  lua_pushboolean(L, ud->pending || cb_io_wait(io, wait) > 0);
   return 1;
+}
+
+/* What a failed op has to say beyond its error becomes fields of the error. [-0, +0] */
+static void add_fields(lua_State *L, const json_t *more)
+{
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)more, key, value) {
+    cb_lua_push_json(L, value);
+    lua_setfield(L, -2, key);
+  }
 }
 
 static void push_completion(lua_State *L, const struct cb_completion *c)
@@ -548,9 +562,9 @@ static void push_completion(lua_State *L, const struct cb_completion *c)
   lua_setfield(L, -2, "op");
   if (c->err.code) {
     cb_lua_push_err(L, &c->err);
+    add_fields(L, c->value);
     lua_setfield(L, -2, "err");
-  }
-  if (c->value) {
+  } else if (c->value) {
     cb_lua_push_json(L, c->value);
     lua_setfield(L, -2, "value");
   }

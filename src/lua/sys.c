@@ -141,16 +141,14 @@ static int check_signal(lua_State *L, int i)
   return luaL_argerror(L, i, "TERM, KILL, INT, HUP, STOP, CONT, USR1, USR2 or a number");
 }
 
+/* kill(pid, signal, pid_start?) */
 static int sys_kill(lua_State *L)
 {
   struct cb_err err = CB_ERR_INIT;
-  int64_t pid = cb_lua_check_int(L, 1);
-  int sig = check_signal(L, 2), rc = CB_OK;
+  int64_t pid = cb_lua_check_int(L, 1), start = opt_start(L, 3);
+  int sig = check_signal(L, 2);
   luaL_argcheck(L, pid > 0, 1, "one process: 1 or more"); /* never a group, never everybody */
-  if (kill((pid_t)pid, sig) < 0)
-    rc = errno == ESRCH ? cb_err_set(&err, CB_NOT_FOUND, "no process %d", (int)pid)
-                        : cb_err_errno(&err, errno, "signal process %d", (int)pid);
-  return done(L, rc, &err);
+  return done(L, cb_proc_kill((pid_t)pid, start, sig, &err), &err);
 }
 
 static int sys_uid(lua_State *L)

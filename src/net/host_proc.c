@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,6 +67,22 @@ bool cb_proc_alive(pid_t pid, int64_t start)
   if (rc)
     return true; /* not known to be dead */
   return state != 'Z' && state != 'X' && (start == 0 || start == now);
+}
+
+int cb_proc_kill(pid_t pid, int64_t start, int sig, struct cb_err *err)
+{
+  int rc = CB_OK;
+  int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+  if (fd < 0)
+    rc = errno;
+  else if (start != 0 && !cb_proc_alive(pid, start))
+    rc = ESRCH; /* whoever has the pid now is not who was meant */
+  else if (syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) < 0)
+    rc = errno;
+  cb_close(&fd);
+  if (rc == ESRCH)
+    return cb_err_set(err, CB_NOT_FOUND, "no process %d", (int)pid);
+  return rc ? cb_err_errno(err, rc, "signal process %d", (int)pid) : CB_OK;
 }
 
 /* ---- programs ---------------------------------------------------------------------------- */

@@ -14,6 +14,9 @@
 int cb_proc_start(pid_t pid, int64_t *start, struct cb_err *err);
 /* Is that very process alive? start 0: any of that pid. A zombie is dead. */
 bool cb_proc_alive(pid_t pid, int64_t start);
+/* Signals that very process (start 0: any of that pid), through a pidfd, so that the pid cannot
+ * pass to a stranger in between. CB_NOT_FOUND when it is gone. */
+int cb_proc_kill(pid_t pid, int64_t start, int sig, struct cb_err *err);
 
 struct cb_daemon {
   char *const *argv;       /* argv[0]: a path, or a name looked up in PATH of env */

@@ -523,13 +523,15 @@ static void name_failure(struct cb_http *h, CURLcode code, struct cb_err *err)
     else
       cb_err_no_memory(err);
     return;
+  case CURLE_PEER_FAILED_VERIFICATION:
+    cb_err_set(err, CB_UNREACHABLE, "%s: its certificate is not trusted by this host", h->origin);
+    return;
   case CURLE_SEND_ERROR:
   case CURLE_RECV_ERROR:
   case CURLE_GOT_NOTHING:
   case CURLE_PARTIAL_FILE:
   case CURLE_SEND_FAIL_REWIND:
   case CURLE_SSL_CONNECT_ERROR:
-  case CURLE_PEER_FAILED_VERIFICATION:
   case CURLE_SSL_CACERT_BADFILE:
   case CURLE_PROXY:
     cb_err_set(err, CB_UNREACHABLE, "%s: %s", h->origin,
