@@ -3,15 +3,6 @@
  * it lives in a file of its own; this one only puts them together. Loading starts nothing. */
 #include "lua/lib.h"
 
-/* For the time in which rooms are still being built. */
-#pragma weak cb_lua_open_io
-#pragma weak cb_lua_open_store
-#pragma weak cb_lua_open_provider
-#pragma weak cb_lua_open_watch
-#pragma weak cb_lua_open_secrets
-#pragma weak cb_lua_open_tree
-#pragma weak cb_lua_open_sys
-
 CB_LUA_EXPORT int luaopen_crewbox_core(lua_State *L);
 
 int luaopen_crewbox_core(lua_State *L)
@@ -24,9 +15,7 @@ int luaopen_crewbox_core(lua_State *L)
   lua_newtable(L);
   lua_pushliteral(L, CB_VERSION);
   lua_setfield(L, -2, "version");
-  for (size_t i = 0; i < sizeof openers / sizeof *openers; i++) {
-    if (openers[i])
-      openers[i](L);
-  }
+  for (size_t i = 0; i < sizeof openers / sizeof *openers; i++)
+    openers[i](L);
   return 1;
 }
