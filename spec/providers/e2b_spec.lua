@@ -68,7 +68,8 @@ describe("provider e2b over crewboxd", function()
       assert.equal(c.stderr, v.stderr, c.name)
       assert.is_false(v.truncated)
     end
-    local v = assert(call("exec", { box = box, cmd = "/bin/sh", args = { "-c", 'echo "$A $PWD"; id -un' }, env = { A = "x y" }, cwd = "/tmp" }))
+    local v = assert(call("exec", { box = box, cmd = "/bin/sh", args = { "-c", 'echo "$A $PWD"; id -un' },
+      env = { A = "x y" }, cwd = "/tmp" }))
     assert.equal("x y /tmp\nuser\n", v.stdout)
     v = assert(call("exec", { box = box, cmd = "/usr/bin/id", args = { "-un" }, user = "root" }))
     assert.equal("root\n", v.stdout)

@@ -26,6 +26,12 @@ function M.start(tcp)
     io = core.io(),
     got = {},     -- completions by op that nobody asked for yet
   }, M)
+  return self:begin(tcp)
+end
+
+--- Starts the daemon on the folder that is there.
+function M:begin(tcp)
+  local dir = self.dir
   self.daemon = assert(core.sys.daemon {
     argv = { program "crewboxd", "--state", dir .. "/state", tcp and "--listen" or "--socket",
       tcp and "127.0.0.1:0" or self.socket, "--init", program "crewbox-init" },
@@ -38,6 +44,12 @@ function M.start(tcp)
   end
   self.start_time = core.sys.pid_start(self.daemon.pid)
   return self
+end
+
+--- Ends the daemon as a crash would. Boxes go on.
+function M:kill()
+  core.sys.kill(self.daemon.pid, 9)
+  self:wait_for(function() return not core.sys.alive(self.daemon.pid, self.start_time) end, "the end of crewboxd")
 end
 
 function M:provider(settings)

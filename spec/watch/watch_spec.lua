@@ -40,7 +40,8 @@ describe("watch", function()
 
   local function follow(args, till)
     local op = assert(w:run(args))
-    local out, err, last = {}, {}, nil
+    local out, err = {}, {}
+    local last -- the last event
     repeat
       local event, e, more = server:next(op)
       assert(event, e)
@@ -141,6 +142,31 @@ describe("watch", function()
     server:wait_for(function() return call("info", { id = box.id }) == nil end, "the end of the box")
   end)
 
+  it("goes on when the box server was killed and came back", function()
+    local box = make()
+    local args = supervise(box, "echo before; while [ ! -e ~/go ]; do sleep 0.05; done; echo after; exit 4")
+    local _, out, _, op = follow(args, "progress")
+    server:kill()
+    local event, e
+    repeat
+      event, e = server:next(op)
+      assert(event, e)
+      out = out .. (event.out or "")
+    until event.event == "unreachable"
+    server:begin()
+    sh(box, "touch ~/go")
+    local more
+    repeat
+      event, e, more = server:next(op)
+      assert(event, e)
+      out = out .. (event.out or "")
+    until not more
+    assert.equal("finished", event.event)
+    assert.equal(4, event.state.exit)
+    assert.equal("before\nafter\n", out)
+    call("kill", { id = box.id })
+  end)
+
   it("says that a run never started", function()
     local box = make()
     local last = follow { provider = p, box = box, run = "rnever", launch_seq = 1, run_dir = "/home/user/none", interval_ms = 100,
@@ -153,10 +179,11 @@ describe("watch", function()
     local box = make()
     local args = supervise(box, "echo a; while [ ! -e ~/go ]; do sleep 0.05; done; echo b; sleep 600")
     args.interval_ms = 3600000
-    server:wait_for(function() return call("read", { box = box, path = args.run_dir .. "/out." .. ("0"):rep(16), max_bytes = 10 }) ~= nil end, "output")
+    local segment = args.run_dir .. "/out." .. ("0"):rep(16)
+    server:wait_for(function() return call("read", { box = box, path = segment, max_bytes = 10 }) ~= nil end, "output")
     local op = assert(w:run(args))
     assert.equal("progress", assert(server:next(op)).event)
-    sh(box, "touch ~/go; while ! grep -q b " .. args.run_dir .. "/out." .. ("0"):rep(16) .. "; do sleep 0.05; done; sleep 0.3")
+    sh(box, "touch ~/go; while ! grep -q b " .. segment .. "; do sleep 0.05; done; sleep 0.3")
     assert.is_true(w:poke(op))
     local event = assert(server:next(op))
     assert.is_truthy(event.out:find("b\n", 1, true))
@@ -175,10 +202,11 @@ describe("watch", function()
     assert.is_nil(v)
     assert.equal("invalid", e.code)
     local other = assert(core.watch(server.io))
-    local op = assert(other:run { provider = p, box = { id = "i1", token = "t" }, run = "r1", launch_seq = 1, run_dir = "/r", interval_ms = 100 })
+    local op = assert(other:run { provider = p, box = { id = "i1", token = "t" }, run = "r1", launch_seq = 1, run_dir = "/r",
+      interval_ms = 100 })
     assert.is_true(other:close())
-    local more
-    repeat v, e, more = server:next(op) until not more
+    local more, _
+    repeat _, e, more = server:next(op) until not more
     assert.equal("closed", e.code)
     v, e = other:run { provider = p, box = { id = "i1" } }
     assert.is_nil(v)

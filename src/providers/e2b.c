@@ -48,7 +48,7 @@ static int check_settings_names(const json_t *settings, struct cb_err *err)
 static int copy_text(const json_t *settings, const char *name, char **out, struct cb_err *err)
 {
   const char *text;
-  int rc = cb_e2b_arg_text(settings, name, false, &text, err);
+  int rc = cb_arg_text(settings, name, false, &text, err);
   if (rc || !text || !*text)
     return rc;
   *out = cb_strdup(text);
@@ -97,12 +97,12 @@ static int read_settings(struct cb_e2b *p, const json_t *settings, struct cb_err
   if (!rc)
     rc = copy_text(settings, "socket", &p->socket, err);
   if (!rc)
-    rc = cb_e2b_arg_int(settings, "connect_timeout_ms", 1, 600000, CONNECT_TIMEOUT_MS,
+    rc = cb_arg_int(settings, "connect_timeout_ms", 1, 600000, CONNECT_TIMEOUT_MS,
                         &p->connect_timeout_ms, err);
   if (!rc)
-    rc = cb_e2b_arg_int(settings, "timeout_ms", 1, 3600000, TIMEOUT_MS, &p->timeout_ms, err);
+    rc = cb_arg_int(settings, "timeout_ms", 1, 3600000, TIMEOUT_MS, &p->timeout_ms, err);
   if (!rc)
-    rc = cb_e2b_arg_int(settings, "keepalive_s", 1, 3600, KEEPALIVE_S, &keepalive, err);
+    rc = cb_arg_int(settings, "keepalive_s", 1, 3600, KEEPALIVE_S, &keepalive, err);
   if (!rc)
     p->keepalive_s = (int)keepalive;
   if (!rc)
@@ -257,7 +257,7 @@ void cb_e2b_v_url(struct cb_provider *p, const json_t *args, cb_done *done, void
   struct cb_e2b_call *c = cb_e2b_begin(p, "url", args, names, 0, done, arg);
   if (!c)
     return;
-  if (cb_e2b_arg_box(c, &err) || cb_e2b_arg_int(c->args, "port", 1, 65535, -1, &port, &err))
+  if (cb_e2b_arg_box(c, &err) || cb_arg_int(c->args, "port", 1, 65535, -1, &port, &err))
     cb_e2b_fail(c, &err);
   else
     cb_e2b_finish(c, url_value(c, (int)port));

@@ -7,14 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool cb_e2b_id_ok(const char *id)
-{
-  size_t n = id ? strlen(id) : 0;
-  if (n == 0 || n > CB_E2B_ID_MAX)
-    return false;
-  return strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == n;
-}
-
 bool cb_e2b_token_ok(const char *token)
 {
   size_t n = token ? strlen(token) : 0;
@@ -168,15 +160,15 @@ static int shared(const json_t *answer, json_t *box, struct cb_err *err)
   return CB_OK;
 }
 
-int cb_e2b_box(const json_t *answer, json_t **out, char id[CB_E2B_ID_MAX + 1], struct cb_err *err)
+int cb_e2b_box(const json_t *answer, json_t **out, char id[CB_BOX_ID_MAX + 1], struct cb_err *err)
 {
   const char *name = text_of(answer, "sandboxID");
   int rc = CB_OK;
   id[0] = '\0';
   *out = NULL;
-  if (!cb_e2b_id_ok(name))
+  if (!cb_box_id_ok(name))
     return missing(err, "sandboxID");
-  snprintf(id, CB_E2B_ID_MAX + 1, "%s", name);
+  snprintf(id, CB_BOX_ID_MAX + 1, "%s", name);
   json_t *box = json_object();
   if (!box)
     return cb_err_no_memory(err);
@@ -211,7 +203,7 @@ int cb_e2b_detail(const json_t *answer, json_t **out, struct cb_err *err)
 {
   const char *state = text_of(answer, "state");
   *out = NULL;
-  if (!cb_e2b_id_ok(text_of(answer, "sandboxID")))
+  if (!cb_box_id_ok(text_of(answer, "sandboxID")))
     return missing(err, "sandboxID");
   json_t *box = json_object();
   if (!box)

@@ -6,11 +6,10 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include "base/err.h"
+#include "providers/args.h"
 
-enum { CB_E2B_ID_MAX = 64, CB_E2B_TOKEN_MAX = 1024, CB_E2B_DOMAIN_MAX = 255 };
+enum { CB_E2B_TOKEN_MAX = 1024, CB_E2B_DOMAIN_MAX = 255 };
 
-/* ^[a-z0-9-]{1,64}$: what may enter a URL. */
-bool cb_e2b_id_ok(const char *id);
 /* Printable ASCII without blanks: what may enter a header. */
 bool cb_e2b_token_ok(const char *token);
 /* A host name with an optional port. */
@@ -24,7 +23,7 @@ bool cb_e2b_version_ok(const char *version);
 
 /* {id, token, domain?, envd_version} from a create or connect answer. With CB_PROTOCOL *id is
  * still filled when there was a usable one (so that the box can be killed); else "". */
-int cb_e2b_box(const json_t *answer, json_t **out, char id[CB_E2B_ID_MAX + 1],
+int cb_e2b_box(const json_t *answer, json_t **out, char id[CB_BOX_ID_MAX + 1],
                struct cb_err *err);
 
 /* {id, token?, domain?, envd_version?, state, started_at, end_at, metadata} from a detail or

@@ -53,7 +53,7 @@ struct cb_e2b_call *cb_e2b_begin(struct cb_provider *provider, const char *verb,
     goto fail;
   }
   if (check_names(args, names, &err) ||
-      cb_e2b_arg_int(args, "wait_ms", 1, INT32_MAX, 0, &wait, &err))
+      cb_arg_int(args, "wait_ms", 1, INT32_MAX, 0, &wait, &err))
     goto fail;
   c = cb_calloc(1, sizeof *c);
   if (!c) {

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "net/http.h"
 #include "net/rpc.h"
+#include "providers/args.h"
 #include "providers/e2b_answer.h"
 #include "providers/provider.h"
 
@@ -29,7 +30,7 @@ struct cb_e2b {
   bool closed;
   struct cb_e2b_call *calls;
   struct {
-    char id[CB_E2B_ID_MAX + 1];
+    char id[CB_BOX_ID_MAX + 1];
     int64_t until;
     bool resumed; /* connections from before the pause are dead */
   } recent[CB_E2B_RECENT];
@@ -44,7 +45,7 @@ struct cb_e2b_call {
   cb_done *done;
   void *arg;
   int64_t deadline;               /* by cb_now_ms */
-  char id[CB_E2B_ID_MAX + 1];     /* the box this is about; "" none */
+  char id[CB_BOX_ID_MAX + 1];     /* the box this is about; "" none */
   const char *token, *box_domain; /* into args */
 
   /* The step in flight. go issues it (again); the rest is its description. */
@@ -140,15 +141,6 @@ bool cb_e2b_is_settling(const struct cb_e2b *p, const char *id, bool *resumed);
 /* Each: CB_OK, or CB_INVALID naming the argument. */
 int cb_e2b_arg_id(struct cb_e2b_call *c, struct cb_err *err);  /* "id" -> c->id */
 int cb_e2b_arg_box(struct cb_e2b_call *c, struct cb_err *err); /* "box" -> c->id, token, domain */
-/* Absent: *out NULL, or CB_INVALID when required. No NUL inside. */
-int cb_e2b_arg_text(const json_t *args, const char *name, bool required, const char **out,
-                    struct cb_err *err);
-int cb_e2b_arg_int(const json_t *args, const char *name, int64_t least, int64_t most,
-                   int64_t otherwise, int64_t *out, struct cb_err *err);
-/* A list; an empty table from Lua counts as one. Absent: *out NULL. */
-int cb_e2b_arg_list(const json_t *args, const char *name, const json_t **out, struct cb_err *err);
-/* An object of texts. Absent: *out NULL. */
-int cb_e2b_arg_map(const json_t *args, const char *name, const json_t **out, struct cb_err *err);
 
 /* ---- verbs, by file ---------------------------------------------------------------------- */
 

@@ -37,7 +37,7 @@ static struct life *new_life(struct cb_e2b_call *c)
 static void control(struct cb_e2b_call *c, const char *method, const char *tail, json_t *body,
                     bool repeatable, cb_e2b_then *then)
 {
-  char path[CB_E2B_ID_MAX + 64];
+  char path[CB_BOX_ID_MAX + 64];
   snprintf(path, sizeof path, "/sandboxes/%s%s", c->id, tail);
   cb_e2b_control(c, method, path, body, repeatable, then);
 }
@@ -102,7 +102,7 @@ static void go_connect(struct cb_e2b_call *c);
 static void connected(struct cb_e2b_call *c, struct cb_http_res *res)
 {
   struct cb_err err = CB_ERR_INIT;
-  char id[CB_E2B_ID_MAX + 1] = "";
+  char id[CB_BOX_ID_MAX + 1] = "";
   bool resumed = res->status == 201;
   json_t *box = NULL, *answer = cb_e2b_json(res, &err);
   if (answer && cb_e2b_box(answer, &box, id, &err) == CB_OK && strcmp(id, c->id) != 0) {
@@ -135,7 +135,7 @@ static void connect_end(struct cb_e2b_call *c, struct cb_http_res *res, const st
 
 static void go_connect(struct cb_e2b_call *c)
 {
-  char path[CB_E2B_ID_MAX + 64];
+  char path[CB_BOX_ID_MAX + 64];
   const struct life *l = c->own;
   snprintf(path, sizeof path, "%s/sandboxes/%s/connect", c->p->v1_connect ? "" : "/v2", c->id);
   /* Without a timeout the plane would set its own of five minutes. */
@@ -149,7 +149,7 @@ static bool take_timeout(struct cb_e2b_call *c)
   struct life *l = new_life(c);
   if (!l)
     return false;
-  if (cb_e2b_arg_int(c->args, "timeout_s", 1, TIMEOUT_S_MAX, -1, &l->timeout_s, &err)) {
+  if (cb_arg_int(c->args, "timeout_s", 1, TIMEOUT_S_MAX, -1, &l->timeout_s, &err)) {
     cb_e2b_fail(c, &err);
     return false;
   }

@@ -42,8 +42,8 @@ static int check_forward(const json_t *list, struct cb_err *err)
     return cb_err_set(err, CB_INVALID, "forward has more than %d entries", (int)FORWARD_MAX);
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *rule = json_array_get(list, i);
-    if (!json_is_object(rule) || cb_e2b_arg_int(rule, "port", 1, 65535, -1, &port, NULL) ||
-        cb_e2b_arg_text(rule, "to", true, &to, NULL))
+    if (!json_is_object(rule) || cb_arg_int(rule, "port", 1, 65535, -1, &port, NULL) ||
+        cb_arg_text(rule, "to", true, &to, NULL))
       return cb_err_set(err, CB_INVALID, "forward: entry %zu is not {port, to}", i + 1);
   }
   return CB_OK;
@@ -84,8 +84,8 @@ static int add_rules(const struct cb_e2b_call *c, json_t *body, struct cb_err *e
   const json_t *allow, *forward;
   json_t *limits = json_object_get(c->args, "limits");
   bool ours = c->p->crewboxd == CB_E2B_YES;
-  cb_e2b_arg_list(c->args, "allow", &allow, NULL); /* checked before */
-  cb_e2b_arg_list(c->args, "forward", &forward, NULL);
+  cb_arg_list(c->args, "allow", &allow, NULL); /* checked before */
+  cb_arg_list(c->args, "forward", &forward, NULL);
   if (ours) {
     json_t *extension = json_object();
     if (allow || forward)
@@ -115,9 +115,9 @@ static int add_metadata(const struct cb_e2b_call *c, json_t *body, struct cb_err
 {
   const json_t *given;
   const char *nonce;
-  int rc = cb_e2b_arg_map(c->args, "metadata", &given, err);
+  int rc = cb_arg_map(c->args, "metadata", &given, err);
   if (!rc)
-    rc = cb_e2b_arg_text(c->args, "nonce", true, &nonce, err);
+    rc = cb_arg_text(c->args, "nonce", true, &nonce, err);
   if (rc)
     return rc;
   json_t *metadata = given ? json_deep_copy(given) : json_object();
@@ -133,9 +133,9 @@ static json_t *create_body(const struct cb_e2b_call *c, struct cb_err *err)
   const json_t *env;
   int64_t timeout_s;
   json_t *body = NULL;
-  if (cb_e2b_arg_text(c->args, "template", false, &template, err) ||
-      cb_e2b_arg_int(c->args, "timeout_s", 1, TIMEOUT_S_MAX, -1, &timeout_s, err) ||
-      cb_e2b_arg_map(c->args, "env", &env, err))
+  if (cb_arg_text(c->args, "template", false, &template, err) ||
+      cb_arg_int(c->args, "timeout_s", 1, TIMEOUT_S_MAX, -1, &timeout_s, err) ||
+      cb_arg_map(c->args, "env", &env, err))
     return NULL;
   body = json_pack("{s:s, s:I, s:b}", "templateID", template ? template : "base", "timeout",
                    (json_int_t)timeout_s, "autoPause", 0);
@@ -174,7 +174,7 @@ static void refused_killed(struct cb_e2b_call *c, struct cb_http_res *res,
 
 static void kill_refused(struct cb_e2b_call *c, const char *id, const struct cb_err *why)
 {
-  char path[CB_E2B_ID_MAX + 16];
+  char path[CB_BOX_ID_MAX + 16];
   struct refused_box *own = cb_malloc(sizeof *own);
   if (!own) {
     struct cb_err err = *why;
@@ -194,7 +194,7 @@ static void kill_refused(struct cb_e2b_call *c, const char *id, const struct cb_
 static void created(struct cb_e2b_call *c, struct cb_http_res *res)
 {
   struct cb_err err = CB_ERR_INIT;
-  char id[CB_E2B_ID_MAX + 1] = "";
+  char id[CB_BOX_ID_MAX + 1] = "";
   json_t *box = NULL;
   json_t *answer = cb_e2b_json(res, &err);
   if (answer && cb_e2b_box(answer, &box, id, &err) == CB_OK)
@@ -274,8 +274,8 @@ void cb_e2b_v_create(struct cb_provider *p, const json_t *args, cb_done *done, v
   struct cb_e2b_call *c = cb_e2b_begin(p, "create", args, names, 0, done, arg);
   if (!c)
     return;
-  if (cb_e2b_arg_list(c->args, "allow", &allow, &err) ||
-      cb_e2b_arg_list(c->args, "forward", &forward, &err) || check_allow(allow, &err) ||
+  if (cb_arg_list(c->args, "allow", &allow, &err) ||
+      cb_arg_list(c->args, "forward", &forward, &err) || check_allow(allow, &err) ||
       check_forward(forward, &err)) {
     cb_e2b_fail(c, &err);
     return;

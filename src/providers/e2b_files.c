@@ -74,11 +74,11 @@ static int add_query(struct cb_buf *url, const char *sep, const char *name, cons
 static int take_part(const json_t *file, struct cb_http_part *part, struct cb_err *err)
 {
   const json_t *data = json_object_get(file, "data");
-  int rc = cb_e2b_arg_text(file, "path", true, &part->filename, err);
+  int rc = cb_arg_text(file, "path", true, &part->filename, err);
   if (!rc)
     rc = check_path(part->filename, err);
   if (!rc)
-    rc = cb_e2b_arg_text(file, "source", false, &part->source, err);
+    rc = cb_arg_text(file, "source", false, &part->source, err);
   if (rc)
     return rc;
   if (json_is_string(data) == (part->source != NULL))
@@ -93,7 +93,7 @@ static int take_part(const json_t *file, struct cb_http_part *part, struct cb_er
 static int take_parts(struct cb_e2b_call *c, struct file *f, struct cb_err *err)
 {
   const json_t *files;
-  int rc = cb_e2b_arg_list(c->args, "files", &files, err);
+  int rc = cb_arg_list(c->args, "files", &files, err);
   if (rc)
     return rc;
   size_t n = json_array_size(files);
@@ -159,7 +159,7 @@ void cb_e2b_v_upload(struct cb_provider *p, const json_t *args, cb_done *done, v
   cb_buf_init(&path, 65536);
   int rc = cb_e2b_arg_box(c, &err);
   if (!rc)
-    rc = cb_e2b_arg_text(c->args, "user", false, &user, &err);
+    rc = cb_arg_text(c->args, "user", false, &user, &err);
   if (!rc)
     rc = take_parts(c, f, &err);
   if (!rc)
@@ -298,15 +298,15 @@ void cb_e2b_v_read(struct cb_provider *p, const json_t *args, cb_done *done, voi
   cb_buf_init(&url, 65536);
   int rc = cb_e2b_arg_box(c, &err);
   if (!rc)
-    rc = cb_e2b_arg_text(c->args, "path", true, &path, &err);
+    rc = cb_arg_text(c->args, "path", true, &path, &err);
   if (!rc)
     rc = check_path(path, &err);
   if (!rc)
-    rc = cb_e2b_arg_text(c->args, "user", false, &user, &err);
+    rc = cb_arg_text(c->args, "user", false, &user, &err);
   if (!rc)
-    rc = cb_e2b_arg_int(c->args, "offset", 0, INT64_C(1) << 53, 0, &f->offset, &err);
+    rc = cb_arg_int(c->args, "offset", 0, INT64_C(1) << 53, 0, &f->offset, &err);
   if (!rc)
-    rc = cb_e2b_arg_int(c->args, "max_bytes", 1, READ_BYTES_MAX, -1, &f->max_bytes, &err);
+    rc = cb_arg_int(c->args, "max_bytes", 1, READ_BYTES_MAX, -1, &f->max_bytes, &err);
   if (!rc && (add_query(&url, "/files?", "path", path) ||
               (user && add_query(&url, "&", "username", user))))
     rc = cb_err_set(&err, CB_INVALID, "path or user is too long");
@@ -398,8 +398,8 @@ static void ls_end(struct cb_e2b_call *c, json_t *value, const struct cb_err *er
 static bool take_box_path(struct cb_e2b_call *c, const char **path)
 {
   struct cb_err err = CB_ERR_INIT;
-  if (cb_e2b_arg_box(c, &err) || cb_e2b_arg_text(c->args, "path", true, path, &err) ||
-      check_path(*path, &err) || cb_e2b_arg_text(c->args, "user", false, &c->user, &err)) {
+  if (cb_e2b_arg_box(c, &err) || cb_arg_text(c->args, "path", true, path, &err) ||
+      check_path(*path, &err) || cb_arg_text(c->args, "user", false, &c->user, &err)) {
     cb_e2b_fail(c, &err);
     return false;
   }
@@ -415,7 +415,7 @@ void cb_e2b_v_ls(struct cb_provider *p, const json_t *args, cb_done *done, void 
   struct cb_e2b_call *c = cb_e2b_begin(p, "ls", args, names, 0, done, arg);
   if (!c || !take_box_path(c, &path))
     return;
-  if (cb_e2b_arg_int(c->args, "depth", 1, 64, 1, &depth, &err))
+  if (cb_arg_int(c->args, "depth", 1, 64, 1, &depth, &err))
     cb_e2b_fail(c, &err);
   else
     cb_e2b_unary(c, "filesystem.Filesystem/ListDir",

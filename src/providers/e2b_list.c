@@ -188,7 +188,7 @@ void cb_e2b_v_list(struct cb_provider *p, const json_t *args, cb_done *done, voi
   } else {
     cb_err_no_memory(&err);
   }
-  if (!l || cb_e2b_arg_map(c->args, "metadata", &metadata, &err))
+  if (!l || cb_arg_map(c->args, "metadata", &metadata, &err))
     cb_e2b_fail(c, &err);
   else
     go_list(c);

@@ -56,19 +56,19 @@ static int take_process(struct cb_e2b_call *c, struct proc *x, struct cb_err *er
 {
   int rc = cb_e2b_arg_box(c, err);
   if (!rc)
-    rc = cb_e2b_arg_text(c->args, "cmd", true, &x->cmd, err);
+    rc = cb_arg_text(c->args, "cmd", true, &x->cmd, err);
   if (!rc)
-    rc = cb_e2b_arg_text(c->args, "cwd", false, &x->cwd, err);
+    rc = cb_arg_text(c->args, "cwd", false, &x->cwd, err);
   if (!rc)
-    rc = cb_e2b_arg_text(c->args, "user", false, &c->user, err);
+    rc = cb_arg_text(c->args, "user", false, &c->user, err);
   if (!rc && c->user && strlen(c->user) > 128)
     rc = cb_err_set(err, CB_INVALID, "user is too long");
   if (!rc)
-    rc = cb_e2b_arg_list(c->args, "args", &x->list, err);
+    rc = cb_arg_list(c->args, "args", &x->list, err);
   if (!rc)
     rc = check_args(x->list, err);
   if (!rc)
-    rc = cb_e2b_arg_map(c->args, "env", &x->env, err);
+    rc = cb_arg_map(c->args, "env", &x->env, err);
   return rc;
 }
 
@@ -283,15 +283,15 @@ void cb_e2b_v_exec(struct cb_provider *p, const json_t *args, cb_done *done, voi
                                       "user", "timeout_ms", "max_bytes", NULL};
   struct cb_err err = CB_ERR_INIT;
   int64_t timeout_ms = EXEC_TIMEOUT_MS;
-  cb_e2b_arg_int(args, "timeout_ms", 1, INT32_MAX, EXEC_TIMEOUT_MS, &timeout_ms, NULL);
+  cb_arg_int(args, "timeout_ms", 1, INT32_MAX, EXEC_TIMEOUT_MS, &timeout_ms, NULL);
   struct cb_e2b_call *c =
     cb_e2b_begin(p, "exec", args, names, timeout_ms + EXEC_SLACK_MS, done, arg);
   struct proc *x = c ? new_proc(c) : NULL;
   if (!x)
     return;
   if (take_process(c, x, &err) ||
-      cb_e2b_arg_int(c->args, "timeout_ms", 1, INT32_MAX, EXEC_TIMEOUT_MS, &x->timeout_ms, &err) ||
-      cb_e2b_arg_int(c->args, "max_bytes", 1, EXEC_BYTES_MAX, EXEC_BYTES, &x->max_bytes, &err)) {
+      cb_arg_int(c->args, "timeout_ms", 1, INT32_MAX, EXEC_TIMEOUT_MS, &x->timeout_ms, &err) ||
+      cb_arg_int(c->args, "max_bytes", 1, EXEC_BYTES_MAX, EXEC_BYTES, &x->max_bytes, &err)) {
     cb_e2b_fail(c, &err);
     return;
   }
@@ -334,8 +334,8 @@ void cb_e2b_v_signal(struct cb_provider *p, const json_t *args, cb_done *done, v
   struct cb_e2b_call *c = cb_e2b_begin(p, "signal", args, names, 0, done, arg);
   if (!c)
     return;
-  if (cb_e2b_arg_box(c, &err) || cb_e2b_arg_int(c->args, "pid", 1, INT32_MAX, -1, &pid, &err) ||
-      cb_e2b_arg_text(c->args, "signal", true, &name, &err)) {
+  if (cb_e2b_arg_box(c, &err) || cb_arg_int(c->args, "pid", 1, INT32_MAX, -1, &pid, &err) ||
+      cb_arg_text(c->args, "signal", true, &name, &err)) {
     cb_e2b_fail(c, &err);
     return;
   }

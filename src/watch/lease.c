@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "providers/e2b_call.h"
+#include "providers/args.h"
 #include "watch/watch_private.h"
 
 enum { AGAIN_MS = 1000, WAIT_MS = 30000, GONE = 2, LEASE_S_MAX = 30 * 24 * 3600 };
@@ -153,7 +153,7 @@ struct cb_watch_job *cb_watch_lease(struct cb_watch *w, struct cb_provider *p, c
   l->job.is_lease = true;
   l->job.turn = lease_turn;
   l->deadline_at = json_is_number(deadline) ? json_number_value(deadline) : 0;
-  int rc = cb_e2b_arg_int(args, "lease_s", 1, LEASE_S_MAX, -1, &l->lease_s, err);
+  int rc = cb_arg_int(args, "lease_s", 1, LEASE_S_MAX, -1, &l->lease_s, err);
   if (!rc)
     rc = cb_watch_job_init(&l->job, w, p, args, on_event, arg, 0, err);
   if (rc) {

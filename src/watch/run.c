@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "providers/e2b_call.h"
+#include "providers/args.h"
 #include "watch/judge.h"
 #include "watch/watch_private.h"
 
@@ -463,11 +463,11 @@ static void run_turn(struct cb_watch_job *job)
 static int take_texts(struct run *r, const json_t *args, struct cb_err *err)
 {
   const char *run, *dir;
-  int rc = cb_e2b_arg_text(args, "run", true, &run, err);
+  int rc = cb_arg_text(args, "run", true, &run, err);
   if (!rc)
-    rc = cb_e2b_arg_text(args, "run_dir", true, &dir, err);
+    rc = cb_arg_text(args, "run_dir", true, &dir, err);
   if (!rc)
-    rc = cb_e2b_arg_text(args, "user", false, &r->user, err);
+    rc = cb_arg_text(args, "user", false, &r->user, err);
   if (!rc && (strlen(run) >= sizeof r->run || strlen(dir) >= sizeof r->dir))
     rc = cb_err_set(err, CB_INVALID, "run or run_dir is too long");
   if (rc)
@@ -494,7 +494,7 @@ static int take_numbers(struct run *r, const json_t *args, int64_t *start_ms, st
     {"wait_ms", 100, 600000, WAIT_MS, &r->wait_ms},
   };
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    int rc = cb_e2b_arg_int(args, numbers[i].name, numbers[i].least, numbers[i].most,
+    int rc = cb_arg_int(args, numbers[i].name, numbers[i].least, numbers[i].most,
                             numbers[i].otherwise, numbers[i].out, err);
     if (rc)
       return rc;

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rand.h"
-#include "providers/e2b_answer.h"
+#include "providers/args.h"
 
 enum { RENEWALS_LEAST = 8, TROUBLED_SHARE = 4 };
 
@@ -99,7 +99,7 @@ int cb_watch_job_init(struct cb_watch_job *job, struct cb_watch *w, struct cb_pr
   job->box_id = json_string_value(json_object_get(box, "id"));
   if (w->closing)
     return cb_err_set(err, CB_CLOSED, "the watch is closed");
-  if (!cb_e2b_id_ok(job->box_id))
+  if (!cb_box_id_ok(job->box_id))
     return cb_err_set(err, CB_INVALID, "box is not the {id, token, domain} that create gave");
   job->timer = cb_timer_start(w->io, ms, due, job);
   if (!job->timer)

@@ -3,9 +3,10 @@
  * common part. I/O thread only. */
 #ifndef CB_WATCH_PRIVATE_H
 #define CB_WATCH_PRIVATE_H
+#include "providers/args.h"
 #include "watch/watch.h"
 
-enum { CB_WATCH_ID_MAX = 64, CB_WATCH_PROVIDERS = 16, CB_WATCH_LARGE_FLEET = 200 };
+enum { CB_WATCH_PROVIDERS = 16, CB_WATCH_LARGE_FLEET = 200 };
 
 struct cb_gate { /* how many may be at it at once; the others wait in line */
   int limit, used;
@@ -15,7 +16,7 @@ struct cb_gate { /* how many may be at it at once; the others wait in line */
 
 struct cb_watch_seen { /* when a provider last answered */
   const struct cb_provider *p;
-  char box[CB_WATCH_ID_MAX + 1]; /* the box that answered last */
+  char box[CB_BOX_ID_MAX + 1]; /* the box that answered last */
   int64_t box_at;
   int64_t other_at;              /* the last answer of a box that is not `box` */
   int64_t control_at;
