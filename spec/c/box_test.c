@@ -950,6 +950,69 @@ static int run_suite(const char *dir, const char *init, const char *self)
   return check_done();
 }
 
+/* --- odd hosts: in a mount namespace of its own, in which the caller has mounted a tmpfs with a
+ * file `mark` at `below` and an overlay at DIR/ovl --- */
+
+static int run_odd(const char *dir, const char *init, const char *below)
+{
+  struct suite s = { .log = { 2, CB_LOG_ERROR } }, on_overlay = { .log = { -1, CB_LOG_ERROR } };
+  struct cb_box_spec spec = { .id = "odd" };
+  struct cb_isolation i;
+  struct sync_box b;
+  struct cb_buf out;
+  char script[300], state[300];
+
+  cb_buf_init(&out, SYNC_OUTPUT_MAX);
+  sync_start(&s.loop);
+  snprintf(state, sizeof state, "%s/ovl/state", dir);
+  on_overlay.loop = s.loop;
+  on_overlay.config = (struct cb_boxes_config){ s.loop.loop, state, init, &on_overlay.log };
+  CHECK(cb_mkdirs(state, 0700, NULL) == CB_OK);
+  on_loop(&s.loop, do_open, &on_overlay);
+  check_isolation(&on_overlay, &i);
+  CHECK(i.err.code == CB_ISOLATION && strstr(i.err.text, "overlay file system"));
+  on_loop(&s.loop, do_close, &on_overlay);
+
+  /* a path that no socket address could hold */
+  snprintf(s.state, sizeof s.state, "%s/%0150d", dir, 7);
+  CHECK(cb_mkdirs(s.state, 0700, NULL) == CB_OK);
+  s.config = (struct cb_boxes_config){ s.loop.loop, s.state, init, &s.log };
+  on_loop(&s.loop, do_open, &s);
+  CHECK(sync_box_start(&b, &s.loop, s.boxes, &spec, false) == CB_OK);
+  if (b.err.code == CB_OK) {
+    snprintf(script, sizeof script, "cat %s/mark; touch /usr/local/x && echo writable", below);
+    CHECK_SH(&b, NULL, script, 0, "marked\nwritable");
+    CHECK(sync_box_end(&b) == CB_OK);
+  } else {
+    fprintf(stderr, "box_test: odd host: %s\n", b.err.text);
+    sync_box_free(&b);
+  }
+  on_loop(&s.loop, do_close, &s);
+  sync_stop(&s.loop);
+  cb_buf_clear(&out);
+  return check_done();
+}
+
+/* In a child that is root. */
+static bool make_odd(const char *dir, const char *below)
+{
+  char path[400], options[1200];
+  static const char *const parts[] = { "low", "up", "work", "ovl" };
+  for (size_t i = 0; i < 4; i++) {
+    snprintf(path, sizeof path, "%s/%s", dir, parts[i]);
+    if (mkdir(path, 0777) < 0 || chmod(path, 0777) < 0)
+      return false;
+  }
+  snprintf(options, sizeof options, "lowerdir=%s/low,upperdir=%s/up,workdir=%s/work", dir, dir, dir);
+  if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+      mount("overlay", path, "overlay", 0, options) < 0 ||
+      mount("tmpfs", below, "tmpfs", 0, NULL) < 0)
+    return false;
+  snprintf(path, sizeof path, "%s/mark", below);
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  return fd >= 0 && dprintf(fd, "marked\n") > 0 && close(fd) == 0;
+}
+
 /* --- pure parts --- */
 
 static void test_rules(void)
@@ -1082,7 +1145,8 @@ static int copy_file(const char *from, const char *to)
 }
 
 /* Adds the figures of a suite that ran in another process. */
-static void run_as(uid_t uid, const char *dir, const char *init, const char *self)
+static void run_as(uid_t uid, const char *dir, const char *init, const char *self,
+                   const char *below)
 {
   int ends[2], passed = 0, failed = 1, status;
   struct cb_buf out;
@@ -1090,13 +1154,15 @@ static void run_as(uid_t uid, const char *dir, const char *init, const char *sel
   CHECK(pipe(ends) == 0);
   pid_t pid = fork();
   if (pid == 0) {
+    if (below && !make_odd(dir, below))
+      _exit(9);
     if (uid != geteuid() &&
         (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
       _exit(9);
     dup2(ends[1], 1);
     close(ends[0]);
     close(ends[1]);
-    execl(self, self, "suite", dir, init, self, (char *)NULL);
+    execl(self, self, below ? "odd" : "suite", dir, init, below ? below : self, (char *)NULL);
     _exit(9);
   }
   close(ends[1]);
@@ -1121,6 +1187,8 @@ int main(int argc, char **argv)
   }
   if (argc == 5 && strcmp(argv[1], "suite") == 0)
     return run_suite(argv[2], argv[3], argv[4]);
+  if (argc == 5 && strcmp(argv[1], "odd") == 0)
+    return run_odd(argv[2], argv[3], argv[4]);
 
   test_rules();
   test_addresses();
@@ -1140,11 +1208,11 @@ int main(int argc, char **argv)
   snprintf(slash, 32, "/../crewbox-init");
   snprintf(init, sizeof init, "%s/crewbox-init", dir);
   CHECK(copy_file(getenv("CREWBOX_INIT") ? getenv("CREWBOX_INIT") : from, init) == 0);
-  for (int i = 0; i < (geteuid() == 0 ? 2 : 1); i++) {
-    uid_t uid = i == 0 ? geteuid() : ORDINARY_UID;
+  for (int i = 0; i < (geteuid() == 0 ? 4 : 1); i++) {
+    uid_t uid = i % 2 == 0 ? geteuid() : ORDINARY_UID;
     snprintf(part, sizeof part, "%s/%d", dir, i);
     CHECK(mkdir(part, 0755) == 0 && chown(part, uid, uid == geteuid() ? getegid() : uid) == 0);
-    run_as(uid, part, init, self);
+    run_as(uid, part, init, self, i < 2 ? NULL : "/usr/share/doc");
   }
   const char *base = strrchr(dir, '/') + 1;
   *strrchr(dir, '/') = '\0';

@@ -22,6 +22,8 @@
 #include "box/protocol.h"
 #include "wire/record.h"
 
+enum { WAITING_MANY = 64 };
+
 struct message {
   struct message *next;
   char *bytes;
@@ -35,7 +37,8 @@ struct cb_control {
   int conn;
   int listener;
   struct message *first, **last;
-  size_t queued;
+  size_t queued;  /* bytes */
+  size_t waiting; /* messages */
   int64_t pid_start;
   char *frame; /* the request being read: CB_BOX_FRAME_MAX bytes */
 };
@@ -63,7 +66,7 @@ static void detach(struct cb_init *init)
     free_message(m);
   }
   c->last = &c->first;
-  c->queued = 0;
+  c->queued = c->waiting = 0;
   cb_child_attached(init, false);
 }
 
@@ -86,6 +89,7 @@ static bool flush(struct cb_init *init)
     if (!c->first)
       c->last = &c->first;
     c->queued -= m->len;
+    c->waiting--;
     free_message(m);
   }
   cb_init_rewatch(init, &c->peer, EPOLLIN);
@@ -99,9 +103,9 @@ void cb_frame_begin(struct cb_buf *m, const char *verb, int64_t n)
     cb_buf_reset(m); /* an empty message is never sent */
 }
 
-bool cb_control_attached(const struct cb_init *init)
+bool cb_control_ready(const struct cb_init *init)
 {
-  return init->control->conn >= 0;
+  return init->control->conn >= 0 && init->control->waiting < WAITING_MANY;
 }
 
 bool cb_control_send(struct cb_init *init, struct cb_buf *b, const int *fds, size_t nfds)
@@ -132,6 +136,7 @@ bool cb_control_send(struct cb_init *init, struct cb_buf *b, const int *fds, siz
   *c->last = m;
   c->last = &m->next;
   c->queued += m->len;
+  c->waiting++;
   return flush(init);
 }
 

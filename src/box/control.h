@@ -9,7 +9,8 @@
 
 int cb_control_new(struct cb_init *init, int listener, struct cb_step *s);
 void cb_control_listen(struct cb_init *init); /* starts taking connections */
-bool cb_control_attached(const struct cb_init *init);
+/* A daemon is there and keeps up: what can be refused should be when it is not. */
+bool cb_control_ready(const struct cb_init *init);
 
 /* An event or answer begun with "f" and "n". */
 void cb_frame_begin(struct cb_buf *m, const char *verb, int64_t n);

@@ -113,34 +113,33 @@ int cb_files_absolute(const char *path, const char *user, char out[CB_FILES_PATH
   return CB_OK;
 }
 
-/* Opens the folder that holds the last part of an absolute clean path, making missing ones. */
+/* Opens the folder that holds the last part of an absolute clean path, making missing ones. One
+ * part after the other: a path may have two thousand of them. */
 static int open_parent(const char *path, bool make, int *out, const char **base,
                        struct cb_err *err)
 {
   char part[CB_FILES_PATH_MAX + 1];
-  const char *slash = strrchr(path, '/');
-  *base = slash[1] ? slash + 1 : ".";
-  size_t n = (size_t)(slash - path);
-  memcpy(part, path, n);
-  part[n] = '\0';
-  int fd = open_plain(AT_FDCWD, n ? part : "/", O_PATH | O_DIRECTORY, 0);
-  if (fd < 0 && errno == ENOENT && make) {
-    const char *name;
-    int above = -1;
-    int rc = open_parent(part, true, &above, &name, err);
-    if (rc)
-      return rc;
-    if (mkdirat(above, name, 0755) == 0 || errno == EEXIST)
-      fd = open_plain(above, name, O_PATH | O_DIRECTORY, 0);
-    cb_close(&above);
+  const char *p = path + 1, *slash;
+  int at = open_plain(AT_FDCWD, "/", O_PATH | O_DIRECTORY, 0);
+  while (at >= 0 && (slash = strchr(p, '/'))) {
+    size_t n = (size_t)(slash - p);
+    memcpy(part, p, n);
+    part[n] = '\0';
+    p = slash + 1;
+    int next = open_plain(at, part, O_PATH | O_DIRECTORY, 0);
+    if (next < 0 && errno == ENOENT && make && (mkdirat(at, part, 0755) == 0 || errno == EEXIST))
+      next = open_plain(at, part, O_PATH | O_DIRECTORY, 0);
+    cb_close(&at);
+    at = next;
   }
-  if (fd < 0)
+  if (at < 0)
     return path_error(errno, path, err);
-  if (on_pseudo_fs(fd)) {
-    cb_close(&fd);
+  if (on_pseudo_fs(at)) {
+    cb_close(&at);
     return not_a_file(path, err);
   }
-  *out = fd;
+  *base = *p ? p : ".";
+  *out = at;
   return CB_OK;
 }
 

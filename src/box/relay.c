@@ -46,7 +46,7 @@ static void on_listener(struct cb_init *init, struct cb_source *src, uint32_t ev
     int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
       return;
-    if (!cb_control_attached(init)) {
+    if (!cb_control_ready(init)) { /* descriptors in flight are counted against the host id */
       setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
       cb_close(&fd);
       continue;

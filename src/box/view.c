@@ -145,10 +145,7 @@ int cb_view_trees_open(struct cb_view_trees *t, const struct cb_box_config *c, s
   if (t->base < 0)
     return cb_step_host(s, errno, "copy the mount of the base layer", hint);
   t->usr = cb_mnt_copy(AT_FDCWD, "/usr", false, true, false);
-  if (t->usr < 0 && errno == EINVAL) /* mounts below it that this user must not uncover */
-    return cb_step_host(s, errno, "copy the mount of /usr",
-                        "something is mounted below /usr: unmount it or run crewboxd as root");
-  if (t->usr < 0)
+  if (t->usr < 0 && errno != EINVAL) /* EINVAL: see split_usr */
     return cb_step_host(s, errno, "copy the mount of /usr", hint);
   if (open_below_usr(t, s) < 0)
     return -1;
@@ -229,9 +226,10 @@ static int make_root(struct cb_step *s)
   return rc;
 }
 
-static int overlay(const char *lower, const char *name, struct cb_step *s)
+/* name: of the folders in up/ and work/; "usr" or "etc" or, for split_usr, "usr-lib". */
+static int overlay(const char *lower, const char *target, const char *name, struct cb_step *s)
 {
-  char options[200], up[64], work[64];
+  char options[1024], up[300], work[300];
   snprintf(up, sizeof up, ".box/up/%s", name);
   snprintf(work, sizeof work, ".box/work/%s", name);
   if (make_dir(up, 0755, s) < 0 || make_dir(work, 0755, s) < 0)
@@ -239,11 +237,72 @@ static int overlay(const char *lower, const char *name, struct cb_step *s)
   /* Relative names: /proc/mounts of the box shows them as they are given here. */
   snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s,workdir=%s,userxattr", lower, up,
            work);
-  if (mount("overlay", name, "overlay", MS_NOSUID | MS_NODEV, options) < 0)
-    return cb_step_host(s, errno, name,
+  if (mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options) < 0)
+    return cb_step_host(s, errno, target,
                         "an overlay mount in a user namespace needs Linux 5.11 and a state "
                         "folder on a file system with user xattrs (ext4, xfs, btrfs, tmpfs)");
   return 0;
+}
+
+/* Other mounts lie below this folder of the host's /usr. */
+static bool has_mounts(const struct cb_view_trees *t, const char *path)
+{
+  for (size_t i = 0; i < t->below_usr_count; i++)
+    if (is_below(t->below_usr[i].path, path))
+      return true;
+  return false;
+}
+
+/* An ordinary user may not take /usr without what others mounted below it (WSL does so, and
+ * containers with a graphics card): the kernel calls such mounts locked. Then each folder of
+ * /usr is a layer of its own, and those with such mounts in them are read-only. */
+static int split_usr(struct cb_view_trees *t, struct cb_step *s)
+{
+  char host[300], name[300], lower[700];
+  struct dirent *e;
+  int rc = overlay(".base/usr", "usr", "usr", s);
+  DIR *d = rc == 0 ? opendir("/usr") : NULL;
+  if (rc == 0 && !d)
+    return cb_step_host(s, errno, "read /usr", "");
+  while (rc == 0 && (e = readdir(d))) {
+    struct stat st;
+    const char *here = host + 1; /* "usr/NAME" */
+    if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+      continue;
+    snprintf(host, sizeof host, "/usr/%s", e->d_name);
+    if (lstat(host, &st) < 0)
+      continue;
+    if (S_ISLNK(st.st_mode)) {
+      char text[256];
+      ssize_t n = readlink(host, text, sizeof text - 1);
+      if (n > 0) {
+        text[n] = '\0';
+        rc = make_link(text, here, s);
+      }
+    } else if (S_ISDIR(st.st_mode) && (has_mounts(t, here) || strpbrk(e->d_name, ":,\\"))) {
+      if (cb_mnt_bind(host, here, true, true) < 0)
+        rc = cb_step_host(s, errno, host, "");
+    } else if (S_ISDIR(st.st_mode)) {
+      snprintf(name, sizeof name, "usr-%s", e->d_name);
+      snprintf(lower, sizeof lower, ".base%s:%s", host, host);
+      rc = overlay(lower, here, name, s);
+    }
+  }
+  if (d)
+    closedir(d);
+  return rc;
+}
+
+static int usr(struct cb_view_trees *t, struct cb_step *s)
+{
+  if (t->usr < 0)
+    return split_usr(t, s);
+  if (attach(&t->usr, ".usr", s) < 0 || overlay(".base/usr:.usr", "usr", "usr", s) < 0)
+    return -1;
+  for (size_t i = 0; i < t->below_usr_count; i++)
+    if (attach(&t->below_usr[i].tree, t->below_usr[i].path, s) < 0)
+      return -1;
+  return umount2(".usr", MNT_DETACH) < 0 ? cb_step_host(s, errno, ".usr", "") : 0;
 }
 
 /* /bin, /lib, ...: links on a host with a merged /usr, else folders of their own. */
@@ -493,35 +552,35 @@ static int host_opt(struct cb_step *s)
   return rc;
 }
 
-static int host_mounts(struct cb_view_trees *t, struct cb_step *s)
+/* So that dpkg -l answers; nothing to learn there that /usr does not show. */
+static int packages(struct cb_step *s)
 {
-  for (size_t i = 0; i < t->below_usr_count; i++)
-    if (attach(&t->below_usr[i].tree, t->below_usr[i].path, s) < 0)
-      return -1;
-  /* So that dpkg -l answers; nothing to learn there that /usr does not show. */
-  if (access("/var/lib/dpkg", R_OK | X_OK) == 0 && make_dir("var/lib/dpkg", 0755, s) == 0)
-    (void)cb_mnt_bind("/var/lib/dpkg", "var/lib/dpkg", true, true);
+  if (access("/var/lib/dpkg", R_OK | X_OK) < 0)
+    return 0;
+  if (make_dir("var/lib/dpkg", 0755, s) < 0)
+    return -1;
+  (void)cb_mnt_bind("/var/lib/dpkg", "var/lib/dpkg", true, true); /* good to have, no more */
   return 0;
 }
 
 int cb_view_build(const struct cb_box_config *c, struct cb_view_trees *t, int user_filter,
                   struct cb_step *s)
 {
-  static const char *const scaffold[] = { ".box", ".base", ".usr" };
+  static const char *const scaffold[] = { ".box", ".base" };
 
   umask(022);
   if (make_root(s) < 0 || attach(&t->box, ".box", s) < 0 || attach(&t->base, ".base", s) < 0 ||
-      attach(&t->usr, ".usr", s) < 0)
-    return -1;
-  if (overlay(".base/usr:.usr", "usr", s) < 0 || overlay(".base/etc", "etc", s) < 0)
+      usr(t, s) < 0 || overlay(".base/etc", "etc", "etc", s) < 0)
     return -1;
   if (top_links(s) < 0 || own_folders(s) < 0 || devices(s) < 0 || processes(s) < 0 ||
-      run_folder(user_filter, s) < 0 || host_opt(s) < 0 || host_mounts(t, s) < 0 ||
+      run_folder(user_filter, s) < 0 || host_opt(s) < 0 || packages(s) < 0 ||
       attach_binds(c, t, s) < 0)
     return -1;
   for (size_t i = 0; i < sizeof scaffold / sizeof *scaffold; i++)
     if (umount2(scaffold[i], MNT_DETACH) < 0 || rmdir(scaffold[i]) < 0)
       return cb_step_host(s, errno, scaffold[i], "");
+  if (rmdir(".usr") < 0)
+    return cb_step_host(s, errno, ".usr", "");
   cb_view_trees_close(t);
   if (cb_mnt_pivot() < 0)
     return cb_step_host(s, errno, "change the root", "");

@@ -45,6 +45,8 @@ pid_t cb_box_pid(const struct cb_box *box)
 
 static bool id_ok(const char *id)
 {
+  if (strncmp(id, CB_BOX_CHECK_PREFIX, strlen(CB_BOX_CHECK_PREFIX)) == 0)
+    id += strlen(CB_BOX_CHECK_PREFIX);
   size_t n = strlen(id);
   return n > 0 && n <= CB_BOX_ID_MAX && strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789") == n;
 }
@@ -132,7 +134,7 @@ void cb_box_free(struct cb_box *box)
   box->freed = true;
   cb_box_start_abort(box);
   stop_waiting(box);
-  cb_timer_stop(box->boxes->loop, &box->timer);
+  cb_loop_timer_stop(box->boxes->loop, &box->timer);
   drop_connection(box);
   cb_loop_del(box->boxes->loop, &box->pid_watch);
   cb_close(&box->pidfd);
@@ -169,7 +171,7 @@ void cb_box_fail(struct cb_box *box, const struct cb_err *err)
 {
   struct cb_err copy = *err;
   bool outermost = enter(box);
-  cb_timer_stop(box->boxes->loop, &box->timer);
+  cb_loop_timer_stop(box->boxes->loop, &box->timer);
   cb_loop_del(box->boxes->loop, &box->pid_watch);
   cb_close(&box->pidfd);
   drop_connection(box);
@@ -178,7 +180,7 @@ void cb_box_fail(struct cb_box *box, const struct cb_err *err)
   leave(box, outermost);
 }
 
-static void on_fail_soon(struct cb_timer *t)
+static void on_fail_soon(struct cb_loop_timer *t)
 {
   struct cb_box *box = t->owner;
   cb_box_fail(box, &box->failure);
@@ -186,7 +188,7 @@ static void on_fail_soon(struct cb_timer *t)
 
 void cb_box_fail_soon(struct cb_box *box)
 {
-  cb_timer_start(box->boxes->loop, &box->timer, 0, on_fail_soon, box);
+  cb_loop_timer_start(box->boxes->loop, &box->timer, 0, on_fail_soon, box);
 }
 
 /* --- the end of pid 1 --- */
@@ -203,7 +205,7 @@ static void on_pid(struct cb_watch *w, uint32_t events)
     return;
   }
   bool outermost = enter(box);
-  cb_timer_stop(box->boxes->loop, &box->timer);
+  cb_loop_timer_stop(box->boxes->loop, &box->timer);
   cb_loop_del(box->boxes->loop, &box->pid_watch);
   drop_connection(box);
   box->stage = CB_BOX_DEAD;
@@ -241,7 +243,7 @@ static int64_t start_of(pid_t pid)
   return (int64_t)start;
 }
 
-static void on_lost(struct cb_timer *t);
+static void on_lost(struct cb_loop_timer *t);
 
 /* The connection broke while pid 1 lives (a full queue on its side, bytes that made no sense):
  * a new one finds the same box. What was asked is answered with CB_CLOSED. */
@@ -259,17 +261,17 @@ static void lose(struct cb_box *box)
   bool outermost = enter(box);
   cb_box_fail_pending(box);
   if (leave(box, outermost))
-    cb_timer_start(box->boxes->loop, &box->timer, RECONNECT_MS, on_lost, box);
+    cb_loop_timer_start(box->boxes->loop, &box->timer, RECONNECT_MS, on_lost, box);
 }
 
-static void on_lost(struct cb_timer *t)
+static void on_lost(struct cb_loop_timer *t)
 {
   struct cb_box *box = t->owner;
   struct cb_err err = CB_ERR_INIT;
   if (cb_box_connect(box, &err) == CB_OK)
     return;
   if (++box->tries < RECONNECT_TRIES) {
-    cb_timer_start(box->boxes->loop, t, RECONNECT_MS, on_lost, box);
+    cb_loop_timer_start(box->boxes->loop, t, RECONNECT_MS, on_lost, box);
     return;
   }
   cb_log(box->boxes->log, CB_LOG_ERROR, "box", "%s: its init cannot be reached, ending it: %s",
@@ -277,7 +279,7 @@ static void on_lost(struct cb_timer *t)
   cb_box_kill(box);
 }
 
-static void on_no_hello(struct cb_timer *t)
+static void on_no_hello(struct cb_loop_timer *t)
 {
   struct cb_box *box = t->owner;
   struct cb_err err = CB_ERR_INIT;
@@ -318,7 +320,7 @@ static void on_hello(struct cb_box *box, const char *m, size_t n)
       cb_box_fail(box, &err);
     return;
   }
-  cb_timer_stop(box->boxes->loop, &box->timer);
+  cb_loop_timer_stop(box->boxes->loop, &box->timer);
   box->stage = CB_BOX_UP;
   if (again)
     cb_box_find_exits(box);
@@ -485,7 +487,7 @@ int cb_box_connect(struct cb_box *box, struct cb_err *err)
   box->conn = fd;
   if (box->stage != CB_BOX_LOST)
     box->stage = CB_BOX_GREETING;
-  cb_timer_start(box->boxes->loop, &box->timer, HELLO_MS, on_no_hello, box);
+  cb_loop_timer_start(box->boxes->loop, &box->timer, HELLO_MS, on_no_hello, box);
   return CB_OK;
 }
 

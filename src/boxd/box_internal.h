@@ -11,6 +11,8 @@
 #include "boxd/pool.h"
 
 enum { CB_BOX_ID_MAX = 64 };
+/* Folders of throw-away boxes; no id of a box has a dot. */
+#define CB_BOX_CHECK_PREFIX ".check-"
 
 struct cb_check_waiter {
   struct cb_check_waiter *next;
@@ -31,7 +33,7 @@ struct cb_boxes {
   struct cb_isolation isolation;
   struct cb_box *checker;         /* the throw-away box, while it runs */
   struct cb_check_waiter *waiters;
-  struct cb_timer answer_soon;    /* tells waiters from the loop */
+  struct cb_loop_timer answer_soon;    /* tells waiters from the loop */
   bool collected;                 /* old base layers were looked for */
 };
 
@@ -85,7 +87,7 @@ struct cb_box {
   struct cb_watch pid_watch;
   int conn;
   struct cb_watch conn_watch;
-  struct cb_timer timer;      /* hello, reconnecting, telling a failure from the loop */
+  struct cb_loop_timer timer;      /* hello, reconnecting, telling a failure from the loop */
   struct cb_err failure;      /* for the timer that tells it */
   int tries;
   char *frame;                /* CB_BOX_FRAME_MAX bytes to receive into */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * boxes.c: what the boxes of one state folder share; the isolation check; removal. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,6 +68,21 @@ static int open_dir(struct cb_boxes *b, struct cb_err *err)
   return b->dir < 0 ? cb_err_errno(err, errno, "open %s", path) : CB_OK;
 }
 
+/* Of checks that a dying daemon left behind. */
+static void sweep_checks(struct cb_boxes *b)
+{
+  struct dirent *e;
+  int fd = openat(b->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *d = fd < 0 ? NULL : fdopendir(fd);
+  if (!d)
+    cb_close(&fd);
+  while (d && (e = readdir(d)))
+    if (strncmp(e->d_name, CB_BOX_CHECK_PREFIX, strlen(CB_BOX_CHECK_PREFIX)) == 0)
+      cb_boxes_remove(b, e->d_name, NULL, NULL);
+  if (d)
+    closedir(d);
+}
+
 int cb_boxes_open(struct cb_boxes **out, const struct cb_boxes_config *c, struct cb_err *err)
 {
   struct cb_boxes *b = cb_calloc(1, sizeof *b);
@@ -95,6 +110,7 @@ int cb_boxes_open(struct cb_boxes **out, const struct cb_boxes_config *c, struct
     cb_boxes_close(b);
     return rc;
   }
+  sweep_checks(b);
   *out = b;
   return CB_OK;
 }
@@ -103,15 +119,14 @@ void cb_boxes_close(struct cb_boxes *b)
 {
   if (!b)
     return;
-  if (b->checker)
-    cb_box_free(b->checker);
+  cb_box_free(b->checker); /* its folder is found by the next sweep_checks */
   b->checker = NULL;
   while (b->waiters) {
     struct cb_check_waiter *w = b->waiters;
     b->waiters = w->next;
     cb_free(w);
   }
-  cb_timer_stop(b->loop, &b->answer_soon);
+  cb_loop_timer_stop(b->loop, &b->answer_soon);
   cb_pool_free(b->pool, true);
   cb_egress_free(b->egress);
   cb_close(&b->root_filter);
@@ -129,7 +144,7 @@ const struct cb_isolation *cb_isolation_last(const struct cb_boxes *boxes)
   return &boxes->isolation;
 }
 
-static void tell_waiters(struct cb_timer *t)
+static void tell_waiters(struct cb_loop_timer *t)
 {
   struct cb_boxes *b = t->owner;
   struct cb_check_waiter *w = b->waiters;
@@ -158,7 +173,7 @@ void cb_boxes_checked(struct cb_boxes *b, const struct cb_err *err)
              "no capabilities, seccomp; shared host kernel, not a virtual machine",
              geteuid() == 0 ? "own host id" : "host id of the daemon's user");
   }
-  cb_timer_start(b->loop, &b->answer_soon, 0, tell_waiters, b);
+  cb_loop_timer_start(b->loop, &b->answer_soon, 0, tell_waiters, b);
 }
 
 static void on_checker_ready(void *arg, struct cb_box *box, const struct cb_err *err)
@@ -178,10 +193,10 @@ static void on_checker_ready(void *arg, struct cb_box *box, const struct cb_err 
 static void start_checker(struct cb_boxes *b)
 {
   static const struct cb_box_events events = { on_checker_ready, NULL, NULL };
-  char id[20] = "check";
+  char id[24] = CB_BOX_CHECK_PREFIX;
   struct cb_box_spec spec = { .id = id };
   struct cb_err err = CB_ERR_INIT;
-  cb_random_id(id + 5, 12);
+  cb_random_id(id + strlen(id), 12);
   if (cb_box_make(&b->checker, b, &spec, &events, b, &err)) {
     b->checker = NULL;
     cb_boxes_checked(b, &err);
@@ -209,7 +224,7 @@ void cb_isolation_check(struct cb_boxes *b,
   w->next = b->waiters;
   b->waiters = w;
   if (b->isolation.ok)
-    cb_timer_start(b->loop, &b->answer_soon, 0, tell_waiters, b);
+    cb_loop_timer_start(b->loop, &b->answer_soon, 0, tell_waiters, b);
   else if (!b->checker)
     start_checker(b);
 }
