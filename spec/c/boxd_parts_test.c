@@ -302,23 +302,23 @@ static void texts(void)
 
 struct loop_case {
   struct cb_loop *loop;
-  struct cb_timer a, b, c;
+  struct cb_loop_timer a, b, c;
   struct cb_watch first, second;
   char order[16];
   int events;
 };
 
-static void note_a(struct cb_timer *t)
+static void note_a(struct cb_loop_timer *t)
 {
   struct loop_case *c = t->owner;
   strcat(c->order, "a");
 }
 
-static void note_b(struct cb_timer *t)
+static void note_b(struct cb_loop_timer *t)
 {
   struct loop_case *c = t->owner;
   strcat(c->order, "b");
-  cb_timer_stop(c->loop, &c->c); /* would be next */
+  cb_loop_timer_stop(c->loop, &c->c); /* would be next */
   cb_loop_stop(c->loop);
 }
 
@@ -342,9 +342,9 @@ static void loops(void)
   CHECK(write(one[1], "x", 1) == 1 && write(two[1], "x", 1) == 1);
   CHECK(cb_loop_add(c.loop, &c.first, one[0], EPOLLIN, drop_other, &c, &err) == CB_OK);
   CHECK(cb_loop_add(c.loop, &c.second, two[0], EPOLLIN, drop_other, &c, &err) == CB_OK);
-  cb_timer_start(c.loop, &c.b, 20, note_b, &c);
-  cb_timer_start(c.loop, &c.a, 10, note_a, &c);
-  cb_timer_start(c.loop, &c.c, 20, note_a, &c);
+  cb_loop_timer_start(c.loop, &c.b, 20, note_b, &c);
+  cb_loop_timer_start(c.loop, &c.a, 10, note_a, &c);
+  cb_loop_timer_start(c.loop, &c.c, 20, note_a, &c);
   CHECK(cb_loop_run(c.loop, &err) == CB_OK);
   CHECK(c.events == 1);
   CHECK_STR(c.order, "ab");

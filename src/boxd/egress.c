@@ -53,7 +53,7 @@ struct conn {
   struct address addresses[ADDRESSES_MAX];
   size_t address_count, next_address;
   bool open;
-  struct cb_timer timer; /* connecting: what is left for this address; open: idleness */
+  struct cb_loop_timer timer; /* connecting: what is left for this address; open: idleness */
   int64_t deadline_ms, active_ms;
 };
 
@@ -133,7 +133,7 @@ static void end(struct conn *c)
   struct cb_egress *e = c->box->egress;
   if (c->lookup)
     c->lookup->conn = NULL;
-  cb_timer_stop(e->loop, &c->timer);
+  cb_loop_timer_stop(e->loop, &c->timer);
   for (int i = 0; i < 2; i++) {
     cb_loop_del(e->loop, &c->watch[i]);
     cb_close(&c->fd[i]);
@@ -258,7 +258,7 @@ static void on_open_event(struct cb_watch *w, uint32_t events)
   pump(c);
 }
 
-static void on_idle(struct cb_timer *t)
+static void on_idle(struct cb_loop_timer *t)
 {
   struct conn *c = t->owner;
   int64_t most = c->flow[0].ended || c->flow[1].ended ? CB_EGRESS_HALF_MS : CB_EGRESS_IDLE_MS;
@@ -266,7 +266,7 @@ static void on_idle(struct cb_timer *t)
   if (left <= 0)
     end(c);
   else
-    cb_timer_start(c->box->egress->loop, t, left < CB_EGRESS_HALF_MS ? left : CB_EGRESS_HALF_MS,
+    cb_loop_timer_start(c->box->egress->loop, t, left < CB_EGRESS_HALF_MS ? left : CB_EGRESS_HALF_MS,
                    on_idle, c);
 }
 
@@ -285,7 +285,7 @@ static void opened(struct conn *c)
     end(c);
     return;
   }
-  cb_timer_start(loop, &c->timer, CB_EGRESS_HALF_MS, on_idle, c);
+  cb_loop_timer_start(loop, &c->timer, CB_EGRESS_HALF_MS, on_idle, c);
 }
 
 /* --- connecting: one address after the other --- */
@@ -306,7 +306,7 @@ static void on_connect_event(struct cb_watch *w, uint32_t events)
     opened(c);
 }
 
-static void on_connect_timeout(struct cb_timer *t)
+static void on_connect_timeout(struct cb_loop_timer *t)
 {
   try_next(t->owner, ETIMEDOUT);
 }
@@ -335,7 +335,7 @@ static void try_next(struct conn *c, int last_errno)
       last_errno = ENOMEM;
       continue;
     }
-    cb_timer_start(loop, &c->timer, share, on_connect_timeout, c);
+    cb_loop_timer_start(loop, &c->timer, share, on_connect_timeout, c);
     return;
   }
 }
@@ -455,7 +455,7 @@ static void relay(struct cb_egress_box *b, int fd, const char *host, size_t host
   c->lookup = l;
   cb_pool_run(e->pool, &l->job);
   /* A resolver may hang for longer than anybody wants to wait. */
-  cb_timer_start(e->loop, &c->timer, CB_EGRESS_CONNECT_MS, on_connect_timeout, c);
+  cb_loop_timer_start(e->loop, &c->timer, CB_EGRESS_CONNECT_MS, on_connect_timeout, c);
   return;
 fail:
   reset(&fd);

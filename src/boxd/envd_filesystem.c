@@ -6,7 +6,7 @@
 #include "boxd/boxd.h"
 #include "boxd/envd.h"
 #include "boxd/json.h"
-#include "boxd/rpc.h"
+#include "boxd/envd_rpc.h"
 
 enum { DEPTH_MAX = 64 };
 
@@ -55,9 +55,9 @@ static void on_entry(void *arg, struct cb_box_answer *answer)
 {
   struct cb_request *req = arg;
   if (answer->err)
-    cb_rpc_fail_err(req, answer->err);
+    cb_envd_rpc_fail_err(req, answer->err);
   else if (answer->entry_count == 0)
-    cb_rpc_fail(req, "internal", "the box told nothing about the path");
+    cb_envd_rpc_fail(req, "internal", "the box told nothing about the path");
   else
     cb_answer_json(req, 200, json_pack("{s:o}", "entry", entry_json(&answer->entries[0])));
 }
@@ -66,7 +66,7 @@ static void on_entries(void *arg, struct cb_box_answer *answer)
 {
   struct cb_request *req = arg;
   if (answer->err) {
-    cb_rpc_fail_err(req, answer->err);
+    cb_envd_rpc_fail_err(req, answer->err);
     return;
   }
   json_t *out = json_object(), *list = json_array();
@@ -82,7 +82,7 @@ static void on_done(void *arg, struct cb_box_answer *answer)
 {
   struct cb_request *req = arg;
   if (answer->err)
-    cb_rpc_fail_err(req, answer->err);
+    cb_envd_rpc_fail_err(req, answer->err);
   else
     cb_answer_json(req, 200, json_object());
 }
@@ -99,10 +99,10 @@ struct call {
 static bool call_read(struct call *c, struct cb_request *req, const char *field)
 {
   struct cb_err err = CB_ERR_INIT;
-  c->message = cb_rpc_unary(req);
+  c->message = cb_envd_rpc_unary(req);
   if (!c->message)
     return false;
-  int rc = cb_rpc_user(req, c->user_name, &err);
+  int rc = cb_envd_rpc_user(req, c->user_name, &err);
   c->user = c->user_name[0] ? c->user_name : NULL;
   json_t *path = json_object_get(c->message, field);
   if (!rc && path && !json_is_null(path) && !json_is_string(path))
@@ -112,7 +112,7 @@ static bool call_read(struct call *c, struct cb_request *req, const char *field)
     c->path = "";
   if (!rc)
     return true;
-  cb_rpc_fail_err(req, &err);
+  cb_envd_rpc_fail_err(req, &err);
   json_decref(c->message);
   return false;
 }
@@ -120,7 +120,7 @@ static bool call_read(struct call *c, struct cb_request *req, const char *field)
 static void call_end(struct call *c, struct cb_request *req, int rc, const struct cb_err *err)
 {
   if (rc)
-    cb_rpc_fail_err(req, err);
+    cb_envd_rpc_fail_err(req, err);
   json_decref(c->message);
 }
 

@@ -8,7 +8,7 @@
 #include "boxd/envd.h"
 #include "boxd/env_name.h"
 #include "boxd/json.h"
-#include "boxd/rpc.h"
+#include "boxd/envd_rpc.h"
 
 enum { ARGS_MAX = 4096 };
 
@@ -46,7 +46,7 @@ static void on_started(void *arg, struct cb_box_answer *answer)
     if (s && answer->err->code == CB_CLOSED)
       cb_stream_cut(s);
     else if (s)
-      cb_stream_fail(s, cb_rpc_code(answer->err->code), answer->err->text);
+      cb_stream_fail(s, cb_envd_rpc_code(answer->err->code), answer->err->text);
   } else if (!cb_procs_add(&op->row->procs, answer, json_incref(op->config), op->tag, s) && s) {
     cb_stream_fail(s, "resource_exhausted", "out of memory");
   }
@@ -134,7 +134,7 @@ static int start_process(struct cb_request *req, struct start_op *op, int64_t de
     return cb_err_set(err, CB_UNSUPPORTED, "pty: crewboxd has no terminals");
   if (tag && !json_is_null(tag) && !json_is_string(tag))
     return cb_err_set(err, CB_INVALID, "tag must be a string");
-  int rc = cb_rpc_user(req, user, err);
+  int rc = cb_envd_rpc_user(req, user, err);
   if (!rc)
     rc = check_command(json_object_get(message, "process"), &op->config, err);
   if (rc)
@@ -175,7 +175,7 @@ void cb_envd_start(struct cb_request *req)
   struct cb_err err = CB_ERR_INIT;
   json_t *message;
   int64_t deadline_ms = 0;
-  int rc = cb_rpc_streaming(req, &message, &err);
+  int rc = cb_envd_rpc_streaming(req, &message, &err);
   if (rc == CB_UNSUPPORTED)
     return;
   struct cb_stream *s = cb_process_stream(req, d->loop);
@@ -186,7 +186,7 @@ void cb_envd_start(struct cb_request *req)
     rc = cb_err_no_memory(&err);
   if (!op) {
     if (s)
-      cb_stream_fail(s, cb_rpc_code(err.code), err.text);
+      cb_stream_fail(s, cb_envd_rpc_code(err.code), err.text);
     json_decref(message);
     return;
   }
@@ -198,7 +198,7 @@ void cb_envd_start(struct cb_request *req)
   rc = start_process(req, op, deadline_ms, &err);
   if (rc) {
     cb_stream_feed(s, NULL, NULL);
-    cb_stream_fail(s, cb_rpc_code(err.code), err.text);
+    cb_stream_fail(s, cb_envd_rpc_code(err.code), err.text);
     free_start(op);
   } else if (deadline_ms) {
     cb_stream_deadline(s, deadline_ms); /* the init kills; this tells it even if that is late */
@@ -240,7 +240,7 @@ static struct cb_process *live(struct cb_request *req, json_t *message)
     p = NULL;
   }
   if (!p)
-    cb_rpc_fail_err(req, &err);
+    cb_envd_rpc_fail_err(req, &err);
   return p;
 }
 
@@ -249,7 +249,7 @@ void cb_envd_connect(struct cb_request *req)
   struct cb_err err = CB_ERR_INIT;
   json_t *message;
   int64_t deadline_ms = 0;
-  int rc = cb_rpc_streaming(req, &message, &err);
+  int rc = cb_envd_rpc_streaming(req, &message, &err);
   if (rc == CB_UNSUPPORTED)
     return;
   struct cb_stream *s = cb_process_stream(req, cb_boxd_of(req)->loop);
@@ -258,7 +258,7 @@ void cb_envd_connect(struct cb_request *req)
       rc = cb_stream_timeout(req, &deadline_ms, &err);
     struct cb_process *p = rc ? NULL : selected(req, message, &err);
     if (!p) {
-      cb_stream_fail(s, cb_rpc_code(err.code), err.text);
+      cb_stream_fail(s, cb_envd_rpc_code(err.code), err.text);
     } else {
       cb_process_subscribe(p, s);
       if (deadline_ms)
@@ -270,7 +270,7 @@ void cb_envd_connect(struct cb_request *req)
 
 void cb_envd_list(struct cb_request *req)
 {
-  json_t *message = cb_rpc_unary(req);
+  json_t *message = cb_envd_rpc_unary(req);
   if (!message)
     return;
   json_decref(message);
@@ -288,14 +288,14 @@ static void on_input(void *arg, const char *why)
 {
   struct cb_request *req = arg;
   if (why)
-    cb_rpc_fail(req, "internal", "%s", why);
+    cb_envd_rpc_fail(req, "internal", "%s", why);
   else
     cb_answer_json(req, 200, json_object());
 }
 
 void cb_envd_send_input(struct cb_request *req)
 {
-  json_t *message = cb_rpc_unary(req);
+  json_t *message = cb_envd_rpc_unary(req);
   struct cb_process *p = message ? live(req, message) : NULL;
   json_t *input = json_object_get(message, "input"), *data = json_object_get(input, "stdin");
   struct cb_buf bytes;
@@ -303,11 +303,11 @@ void cb_envd_send_input(struct cb_request *req)
   if (!p)
     ; /* answered */
   else if (json_object_get(input, "pty"))
-    cb_rpc_fail(req, "internal", "tty not assigned to process");
+    cb_envd_rpc_fail(req, "internal", "tty not assigned to process");
   else if (data && !json_is_string(data))
-    cb_rpc_fail(req, "invalid_argument", "input.stdin must be base64");
+    cb_envd_rpc_fail(req, "invalid_argument", "input.stdin must be base64");
   else if (data && cb_base64_decode(&bytes, json_string_value(data), json_string_length(data)))
-    cb_rpc_fail(req, "invalid_argument", "input.stdin is not base64");
+    cb_envd_rpc_fail(req, "invalid_argument", "input.stdin is not base64");
   else
     cb_process_write(p, bytes.p ? bytes.p : "", bytes.len, on_input, req);
   cb_buf_clear_wiped(&bytes);
@@ -316,7 +316,7 @@ void cb_envd_send_input(struct cb_request *req)
 
 void cb_envd_close_stdin(struct cb_request *req)
 {
-  json_t *message = cb_rpc_unary(req);
+  json_t *message = cb_envd_rpc_unary(req);
   struct cb_process *p = message ? live(req, message) : NULL;
   json_decref(message);
   if (p)
@@ -335,9 +335,9 @@ static void on_signalled(void *arg, struct cb_box_answer *answer)
   struct signal_op *op = arg;
   struct cb_request *req = op->req;
   if (answer->err && answer->err->code == CB_NOT_FOUND) {
-    cb_rpc_fail(req, "not_found", "process with pid %lld not found", (long long)op->pid);
+    cb_envd_rpc_fail(req, "not_found", "process with pid %lld not found", (long long)op->pid);
   } else if (answer->err) {
-    cb_rpc_fail_err(req, answer->err);
+    cb_envd_rpc_fail_err(req, answer->err);
   } else {
     struct cb_process *p = cb_procs_find(&cb_row_of(req)->procs, op->pid, NULL);
     if (p)
@@ -363,25 +363,25 @@ static int signal_of(json_t *v)
 void cb_envd_send_signal(struct cb_request *req)
 {
   struct cb_err err = CB_ERR_INIT;
-  json_t *message = cb_rpc_unary(req);
+  json_t *message = cb_envd_rpc_unary(req);
   struct cb_process *p = message ? live(req, message) : NULL;
   int sig = signal_of(json_object_get(message, "signal"));
   json_decref(message);
   if (!p)
     return;
   if (!sig) {
-    cb_rpc_fail(req, "unimplemented", "signal must be SIGNAL_SIGTERM or SIGNAL_SIGKILL");
+    cb_envd_rpc_fail(req, "unimplemented", "signal must be SIGNAL_SIGTERM or SIGNAL_SIGKILL");
     return;
   }
   struct signal_op *op = cb_calloc(1, sizeof *op);
   if (!op) {
-    cb_rpc_fail(req, "resource_exhausted", "out of memory");
+    cb_envd_rpc_fail(req, "resource_exhausted", "out of memory");
     return;
   }
   op->req = req;
   op->pid = cb_process_pid(p);
   if (cb_box_signal(cb_row_of(req)->box, op->pid, sig, on_signalled, op, NULL, &err)) {
-    cb_rpc_fail_err(req, &err);
+    cb_envd_rpc_fail_err(req, &err);
     cb_free(op);
   }
 }
@@ -392,8 +392,8 @@ void cb_envd_unimplemented(struct cb_request *req)
 {
   char text[300];
   snprintf(text, sizeof text, "%.200s is not offered by crewboxd", req->path + 1);
-  if (!cb_rpc_is_streaming(req)) {
-    cb_rpc_fail(req, "unimplemented", "%s", text);
+  if (!cb_envd_rpc_is_streaming(req)) {
+    cb_envd_rpc_fail(req, "unimplemented", "%s", text);
     return;
   }
   struct cb_stream *s = cb_process_stream(req, cb_boxd_of(req)->loop);

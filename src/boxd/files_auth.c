@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
-#include "boxd/rpc.h"
+#include "boxd/envd_rpc.h"
 
 int cb_files_authorize(struct cb_request *req, const char *token, bool writing,
                        struct cb_err *err)
@@ -27,7 +27,7 @@ int cb_files_user(struct cb_request *req, char out[CB_AUTH_USER_MAX + 1], struct
 {
   const char *name = cb_request_query(req, "username");
   if (!name || !*name)
-    return cb_rpc_user(req, out, err);
+    return cb_envd_rpc_user(req, out, err);
   if (strcmp(name, "user") != 0 && strcmp(name, "root") != 0)
     return cb_err_set(err, CB_UNAUTHORIZED, "invalid username: '%.100s'", name);
   snprintf(out, CB_AUTH_USER_MAX + 1, "%s", name);

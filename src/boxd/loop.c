@@ -21,7 +21,7 @@ struct cb_loop {
   bool stop;
   struct cb_watch wake_watch, alarm_watch;
   struct cb_queue posted;
-  struct cb_timer timers; /* ring head; soonest first */
+  struct cb_loop_timer timers; /* ring head; soonest first */
   int64_t armed_at;       /* what alarm is set to, 0 when off */
   struct cb_hook *hooks;
   struct epoll_event batch[BATCH];
@@ -123,16 +123,16 @@ void cb_loop_del(struct cb_loop *loop, struct cb_watch *w)
 
 /* --- timers --- */
 
-void cb_timer_start_at(struct cb_loop *loop, struct cb_timer *t, int64_t at_ms,
-                       void (*fire)(struct cb_timer *t), void *owner)
+void cb_timer_start_at(struct cb_loop *loop, struct cb_loop_timer *t, int64_t at_ms,
+                       void (*fire)(struct cb_loop_timer *t), void *owner)
 {
-  cb_timer_stop(loop, t);
+  cb_loop_timer_stop(loop, t);
   t->at_ms = at_ms;
   t->fire = fire;
   t->owner = owner;
   t->on = true;
   /* From the end: most timers are started to fire after the ones that are there. */
-  struct cb_timer *after = loop->timers.prev;
+  struct cb_loop_timer *after = loop->timers.prev;
   while (after != &loop->timers && after->at_ms > at_ms)
     after = after->prev;
   t->prev = after;
@@ -141,13 +141,13 @@ void cb_timer_start_at(struct cb_loop *loop, struct cb_timer *t, int64_t at_ms,
   after->next = t;
 }
 
-void cb_timer_start(struct cb_loop *loop, struct cb_timer *t, int64_t delay_ms,
-                    void (*fire)(struct cb_timer *t), void *owner)
+void cb_loop_timer_start(struct cb_loop *loop, struct cb_loop_timer *t, int64_t delay_ms,
+                    void (*fire)(struct cb_loop_timer *t), void *owner)
 {
   cb_timer_start_at(loop, t, cb_boot_ms() + (delay_ms > 0 ? delay_ms : 0), fire, owner);
 }
 
-void cb_timer_stop(struct cb_loop *loop, struct cb_timer *t)
+void cb_loop_timer_stop(struct cb_loop *loop, struct cb_loop_timer *t)
 {
   (void)loop;
   if (!t->on)
@@ -163,17 +163,17 @@ static void fire_due(struct cb_loop *loop)
   int64_t now = cb_boot_ms();
   /* Bounded: a timer that starts itself anew with no delay must not hold the loop. */
   for (int i = 0; i < 4096; i++) {
-    struct cb_timer *t = loop->timers.next;
+    struct cb_loop_timer *t = loop->timers.next;
     if (t == &loop->timers || t->at_ms > now)
       return;
-    cb_timer_stop(loop, t);
+    cb_loop_timer_stop(loop, t);
     t->fire(t);
   }
 }
 
 static void arm(struct cb_loop *loop)
 {
-  const struct cb_timer *first = loop->timers.next;
+  const struct cb_loop_timer *first = loop->timers.next;
   int64_t at = first == &loop->timers ? 0 : first->at_ms;
   if (at == loop->armed_at)
     return;

@@ -4,7 +4,7 @@
  * thread that runs the loop.
  *
  * Nothing here is allocated per use: a watch or a timer is embedded in what owns it, and must be
- * taken out (cb_loop_del, cb_timer_stop) before its memory goes. Both may be done from any
+ * taken out (cb_loop_del, cb_loop_timer_stop) before its memory goes. Both may be done from any
  * callback, also for a watch whose event is later in the same batch: it is then not called. */
 #ifndef CB_BOXD_LOOP_H
 #define CB_BOXD_LOOP_H
@@ -42,22 +42,22 @@ void cb_loop_del(struct cb_loop *loop, struct cb_watch *w);
 
 /* --- timers: one shot, on CLOCK_BOOTTIME, so that a suspended machine is not given more --- */
 
-struct cb_timer {
-  struct cb_timer *next, *prev;
+struct cb_loop_timer {
+  struct cb_loop_timer *next, *prev;
   int64_t at_ms; /* cb_boot_ms; meaningful while on */
-  void (*fire)(struct cb_timer *t);
+  void (*fire)(struct cb_loop_timer *t);
   void *owner;
   bool on;
 };
 #define CB_TIMER_INIT { NULL, NULL, 0, NULL, NULL, false }
 
 /* (Re)starts t to fire once in delay_ms (0 and less: in this turn of the loop). Cannot fail. */
-void cb_timer_start(struct cb_loop *loop, struct cb_timer *t, int64_t delay_ms,
-                    void (*fire)(struct cb_timer *t), void *owner);
+void cb_loop_timer_start(struct cb_loop *loop, struct cb_loop_timer *t, int64_t delay_ms,
+                    void (*fire)(struct cb_loop_timer *t), void *owner);
 /* The same for a point of cb_boot_ms. */
-void cb_timer_start_at(struct cb_loop *loop, struct cb_timer *t, int64_t at_ms,
-                       void (*fire)(struct cb_timer *t), void *owner);
-void cb_timer_stop(struct cb_loop *loop, struct cb_timer *t); /* stopped already is fine */
+void cb_timer_start_at(struct cb_loop *loop, struct cb_loop_timer *t, int64_t at_ms,
+                       void (*fire)(struct cb_loop_timer *t), void *owner);
+void cb_loop_timer_stop(struct cb_loop *loop, struct cb_loop_timer *t); /* stopped already is fine */
 
 /* --- calls from other threads --- */
 

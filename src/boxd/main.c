@@ -35,7 +35,7 @@ struct daemon {
   char address[PATH_MAX];
   int signals;
   struct cb_watch signal_watch;
-  struct cb_timer stop_timer;
+  struct cb_loop_timer stop_timer;
   int64_t stop_at_ms;
   struct cb_err err; /* of what failed inside the loop */
 };
@@ -104,12 +104,12 @@ static int find_init(struct daemon *d, struct cb_err *err)
 
 /* --- stopping --- */
 
-static void on_stop_poll(struct cb_timer *t)
+static void on_stop_poll(struct cb_loop_timer *t)
 {
   struct daemon *d = t->owner;
   if (cb_boot_ms() < d->stop_at_ms &&
       (cb_web_pending(d->boxd.web) > 0 || cb_table_busy(d->boxd.table) > 0)) {
-    cb_timer_start(d->boxd.loop, t, STOP_POLL_MS, on_stop_poll, d);
+    cb_loop_timer_start(d->boxd.loop, t, STOP_POLL_MS, on_stop_poll, d);
     return;
   }
   cb_loop_stop(d->boxd.loop);
@@ -125,7 +125,7 @@ static void begin_stop(struct daemon *d)
     unlink(d->socket);
   cb_web_quiesce(d->boxd.web);
   d->stop_at_ms = cb_boot_ms() + STOP_MAX_MS;
-  cb_timer_start(d->boxd.loop, &d->stop_timer, 0, on_stop_poll, d);
+  cb_loop_timer_start(d->boxd.loop, &d->stop_timer, 0, on_stop_poll, d);
 }
 
 static void on_signal(struct cb_watch *w, uint32_t events)

@@ -57,7 +57,7 @@ struct cb_process {
   bool attaching; /* descriptors are on their way */
   bool exited, ended, signalled, deadline, throttled;
   int status;
-  struct cb_timer retention;
+  struct cb_loop_timer retention;
 };
 
 void cb_procs_init(struct cb_procs *ps, struct cb_loop *loop)
@@ -112,7 +112,7 @@ static void free_process(struct cb_process *p)
     cb_stream_cut(sub->stream);
     cb_free(sub);
   }
-  cb_timer_stop(loop_of(p), &p->retention);
+  cb_loop_timer_stop(loop_of(p), &p->retention);
   close_pipe(&p->out);
   close_pipe(&p->err);
   close_input(p);
@@ -232,7 +232,7 @@ static void drain(struct cb_process *p, struct pipe_end *e)
   close_pipe(e);
 }
 
-static void on_retention(struct cb_timer *t)
+static void on_retention(struct cb_loop_timer *t)
 {
   free_process(t->owner);
 }
@@ -265,7 +265,7 @@ static void maybe_end(struct cb_process *p)
   p->starter = NULL;
   close_input(p);
   fail_inputs(p, stdin_closed);
-  cb_timer_start(loop_of(p), &p->retention, CB_PROCESS_RETENTION_MS, on_retention, p);
+  cb_loop_timer_start(loop_of(p), &p->retention, CB_PROCESS_RETENTION_MS, on_retention, p);
 }
 
 static void on_pipe(struct cb_watch *w, uint32_t events)

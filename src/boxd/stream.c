@@ -21,7 +21,7 @@ struct cb_stream {
   size_t at; /* bytes of queue that were sent */
   bool ended, cut;
   int64_t keepalive_ms, last_ms;
-  struct cb_timer keepalive, deadline;
+  struct cb_loop_timer keepalive, deadline;
 };
 
 static size_t queued(const struct cb_stream *s)
@@ -72,15 +72,15 @@ static ssize_t read_stream(void *source, char *p, size_t max)
 static void free_stream(void *source)
 {
   struct cb_stream *s = source;
-  cb_timer_stop(s->loop, &s->keepalive);
-  cb_timer_stop(s->loop, &s->deadline);
+  cb_loop_timer_stop(s->loop, &s->keepalive);
+  cb_loop_timer_stop(s->loop, &s->deadline);
   if (s->feeder)
     s->feeder->closed(s->owner, s);
   cb_buf_clear(&s->queue);
   cb_free(s);
 }
 
-static void on_keepalive(struct cb_timer *t)
+static void on_keepalive(struct cb_loop_timer *t)
 {
   struct cb_stream *s = t->owner;
   if (s->ended || s->cut)
@@ -117,7 +117,7 @@ struct cb_stream *cb_stream_new(struct cb_request *req, struct cb_loop *loop,
   cb_buf_init(&s->queue, QUEUE_MAX);
   s->last_ms = cb_boot_ms();
   s->keepalive_ms = keepalive_interval(req);
-  cb_timer_start(loop, &s->keepalive, s->keepalive_ms, on_keepalive, s);
+  cb_loop_timer_start(loop, &s->keepalive, s->keepalive_ms, on_keepalive, s);
   cb_answer_stream(req, "application/connect+json", &ops, s);
   return s;
 }
@@ -177,14 +177,14 @@ size_t cb_stream_queued(const struct cb_stream *s)
   return queued(s);
 }
 
-static void on_deadline(struct cb_timer *t)
+static void on_deadline(struct cb_loop_timer *t)
 {
   cb_stream_fail(t->owner, "deadline_exceeded", "context deadline exceeded");
 }
 
 void cb_stream_deadline(struct cb_stream *s, int64_t ms)
 {
-  cb_timer_start(s->loop, &s->deadline, ms, on_deadline, s);
+  cb_loop_timer_start(s->loop, &s->deadline, ms, on_deadline, s);
 }
 
 int cb_stream_timeout(struct cb_request *req, int64_t *ms, struct cb_err *err)

@@ -138,7 +138,7 @@ static void finish(struct cb_row *row)
 {
   struct cb_table *t = row->table;
   set_state(row, CB_ROW_ENDING);
-  cb_timer_stop(t->c.loop, &row->expiry);
+  cb_loop_timer_stop(t->c.loop, &row->expiry);
   cb_procs_clear(&row->procs);
   if (row->box)
     cb_box_free(row->box);
@@ -155,11 +155,11 @@ void cb_row_kill(struct cb_row *row, struct cb_row_waiter *w)
   if (row->state == CB_ROW_ENDING)
     return;
   set_state(row, CB_ROW_ENDING);
-  cb_timer_stop(row->table->c.loop, &row->expiry);
+  cb_loop_timer_stop(row->table->c.loop, &row->expiry);
   cb_box_kill(row->box); /* on_gone goes on */
 }
 
-static void on_expiry(struct cb_timer *timer)
+static void on_expiry(struct cb_loop_timer *timer)
 {
   struct cb_row *row = timer->owner;
   cb_log(row->table->c.log, CB_LOG_INFO, "box", "%s has expired", row->id);

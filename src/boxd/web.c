@@ -52,7 +52,7 @@ struct link {
   int fd;
   bool local;
   int64_t due_ms; /* cb_boot_ms at which it is cut; 0 never */
-  struct cb_timer timer;
+  struct cb_loop_timer timer;
   struct cb_watch watch; /* in the loop while its exchange is suspended */
   struct cb_web_exchange *exchange;
 };
@@ -85,7 +85,7 @@ struct cb_web_exchange {
 
 /* --- connections --- */
 
-static void on_link_timer(struct cb_timer *t)
+static void on_link_timer(struct cb_loop_timer *t)
 {
   struct link *link = t->owner;
   int64_t now = cb_boot_ms();
@@ -119,7 +119,7 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **ctx,
   struct link *link = *ctx;
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
     if (link) {
-      cb_timer_stop(link->web->loop, &link->timer);
+      cb_loop_timer_stop(link->web->loop, &link->timer);
       cb_loop_del(link->web->loop, &link->watch);
       cb_free(link);
     }

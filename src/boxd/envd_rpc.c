@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * rpc.c: see rpc.h. */
-#include "boxd/rpc.h"
+#include "boxd/envd_rpc.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static const struct {
   { "unauthenticated", 401 },
 };
 
-const char *cb_rpc_code(enum cb_code code)
+const char *cb_envd_rpc_code(enum cb_code code)
 {
   switch ((int)code) {
   case CB_NOT_FOUND:
@@ -64,7 +64,7 @@ static void fail(struct cb_request *req, const char *code, const char *text)
                            cb_json_text(text, strlen(text))));
 }
 
-void cb_rpc_fail(struct cb_request *req, const char *code, const char *fmt, ...)
+void cb_envd_rpc_fail(struct cb_request *req, const char *code, const char *fmt, ...)
 {
   char text[1024];
   va_list ap;
@@ -74,9 +74,9 @@ void cb_rpc_fail(struct cb_request *req, const char *code, const char *fmt, ...)
   fail(req, code, text);
 }
 
-void cb_rpc_fail_err(struct cb_request *req, const struct cb_err *err)
+void cb_envd_rpc_fail_err(struct cb_request *req, const struct cb_err *err)
 {
-  fail(req, cb_rpc_code(err->code), err->text);
+  fail(req, cb_envd_rpc_code(err->code), err->text);
 }
 
 static bool type_is(struct cb_request *req, const char *want)
@@ -87,7 +87,7 @@ static bool type_is(struct cb_request *req, const char *want)
          (type[n] == '\0' || type[n] == ';' || type[n] == ' ');
 }
 
-bool cb_rpc_is_streaming(struct cb_request *req)
+bool cb_envd_rpc_is_streaming(struct cb_request *req)
 {
   return type_is(req, "application/connect+json");
 }
@@ -98,7 +98,7 @@ static void refuse_type(struct cb_request *req, const char *want)
   cb_answer_text(req, 415, "text/plain; charset=utf-8", "unsupported media type\n");
 }
 
-json_t *cb_rpc_unary(struct cb_request *req)
+json_t *cb_envd_rpc_unary(struct cb_request *req)
 {
   struct cb_err err = CB_ERR_INIT;
   json_t *message;
@@ -107,20 +107,20 @@ json_t *cb_rpc_unary(struct cb_request *req)
     return NULL;
   }
   if (cb_json_body(req->body.p ? req->body.p : "", req->body.len, &message, &err)) {
-    cb_rpc_fail_err(req, &err);
+    cb_envd_rpc_fail_err(req, &err);
     return NULL;
   }
   return message;
 }
 
-int cb_rpc_streaming(struct cb_request *req, json_t **message, struct cb_err *err)
+int cb_envd_rpc_streaming(struct cb_request *req, json_t **message, struct cb_err *err)
 {
   struct cb_frame_decoder d;
   struct cb_frame frame;
   const char *p = req->body.p ? req->body.p : "";
   size_t n = req->body.len;
   *message = NULL;
-  if (!cb_rpc_is_streaming(req)) {
+  if (!cb_envd_rpc_is_streaming(req)) {
     refuse_type(req, "application/connect+json");
     return CB_UNSUPPORTED;
   }
@@ -144,7 +144,7 @@ int cb_rpc_streaming(struct cb_request *req, json_t **message, struct cb_err *er
   return rc;
 }
 
-int cb_rpc_user(struct cb_request *req, char out[CB_AUTH_USER_MAX + 1], struct cb_err *err)
+int cb_envd_rpc_user(struct cb_request *req, char out[CB_AUTH_USER_MAX + 1], struct cb_err *err)
 {
   int rc = cb_auth_basic_user(cb_request_header(req, "Authorization"), out, err);
   if (!rc && *out && strcmp(out, "user") != 0 && strcmp(out, "root") != 0)
