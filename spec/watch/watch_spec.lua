@@ -195,6 +195,27 @@ describe("watch", function()
     call("kill", { id = box.id })
   end)
 
+  it("survives the end of the I/O handle with everything in flight", function()
+    local box = make()
+    local other = core.io()
+    local q = assert(core.provider(other, "local", { socket = server.socket }))
+    local v = assert(core.watch(other))
+    q:exec { box = box, cmd = "/bin/sleep", args = { "600" } }
+    v:lease { provider = q, box = box, lease_s = 60 }
+    v:run { provider = q, box = box, run = "r1", launch_seq = 1, run_dir = "/r", interval_ms = 50 }
+    other:step(1000)
+    assert.is_true(other:close())
+    local op, e = q:health()
+    assert.is_nil(op)
+    assert.equal("closed", e.code)
+    op, e = v:run { provider = q, box = box }
+    assert.is_nil(op)
+    assert.equal("closed", e.code)
+    assert.is_true(v:close())
+    assert.is_true(q:close())
+    call("kill", { id = box.id })
+  end)
+
   it("raises for misuse and ends its jobs when it is closed", function()
     assert.has_error(function() w:run { provider = "x" } end)
     assert.has_error(function() core.watch(server.io, { max_parallel = 0 }) end)

@@ -293,7 +293,9 @@ static void start_http(struct cb_e2b_call *c, const char *const *headers, const 
     .connect_timeout_ms = c->p->connect_timeout_ms,
     .timeout_ms = try_ms(c),
     .max_bytes = c->max_bytes,
-    .fresh = resumed || c->tries > 1,
+    /* A kept connection can break just when it is used again. On a socket a new one costs
+     * nothing, and what must not be repeated is not put at risk. */
+    .fresh = resumed || c->tries > 1 || (c->p->socket && !c->repeatable),
     .on_data = c->on_data,
     .on_head = c->on_head,
   };

@@ -236,7 +236,7 @@ static void go_process(struct cb_e2b_call *c)
     /* The header ends the process, not the stream alone: a stuck command dies in the box, and
      * what is meant to live on must be started without it. */
     .deadline_ms = x->timeout_ms,
-    .fresh = resumed || c->tries > 1,
+    .fresh = resumed || c->tries > 1 || c->p->socket != NULL, /* see start_http */
   };
   c->rpc = cb_rpc_stream(c->p->base.io, &req, on_event, proc_end, c, &err);
 out:
