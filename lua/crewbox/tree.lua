@@ -175,7 +175,7 @@ local function sort_out(root, path, sparse)
     if e.code == "not_found" or e.errno == 20 then return "deleted" end -- ENOTDIR
     return nil, e.message
   end
-  if st.type == "file" or st.type == "link" then return "keep" end
+  if st.type == "file" or st.type == "symlink" then return "keep" end
   if st.type == "dir" then return "deleted" end -- a folder where a file was
   return nil, "not a regular file"
 end
