@@ -28,10 +28,15 @@ LUA_SRC       = $(wildcard src/lua/*.c)
 MODULES       = $(BUILD)/lua/5.4/crewbox/core.so $(BUILD)/lua/5.1/crewbox/core.so
 PROGRAMS      = $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(BUILD)/crewbox
 C_TESTS       = $(patsubst spec/c/%_test.c,$(BUILD)/test/%_test,$(wildcard spec/c/*_test.c))
-# The rooms of a C test: everything but the mains and the Lua bindings.
-MAINS         = $(BUILD)/obj/boxd/main.o $(BUILD)/obj/box/main.o $(BUILD)/obj/supervise/main.o
-TEST_ROOMS   ?= base wire secrets net store tree providers watch supervise box boxd
-TEST_OBJ      = $(filter-out $(MAINS),$(foreach r,$(TEST_ROOMS),$(call room,$(r))))
+# The rooms of a C test: everything but the mains and the Lua bindings. The programs have names in
+# common (loops, timers, calls), so a test links the rooms of its own program; of the box, whose
+# names clash with the daemon's that drives it, a test of boxes takes what it asks for.
+MAINS         = $(BUILD)/obj/boxd/main.o $(BUILD)/obj/box/main.o $(BUILD)/obj/box/sudo_main.o \
+                $(BUILD)/obj/supervise/main.o
+test_obj      = $(filter-out $(MAINS),$(foreach r,$(or $(TEST_ROOMS),$(1)),$(call room,$(r))))
+TEST_OBJ      = $(call test_obj,base wire secrets net store tree providers watch supervise)
+BOXD_TEST_OBJ = $(call test_obj,base wire boxd)
+BOX_PARTS     = $(filter-out $(MAINS),$(call room,box))
 
 all: $(MODULES) $(PROGRAMS)
 
@@ -72,6 +77,14 @@ $(BUILD)/crewbox: bin/crewbox Makefile
 $(BUILD)/test/%_test: spec/c/%_test.c spec/c/check.h $(TEST_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -Ispec -MMD -MP -o $@ $< $(TEST_OBJ) $(CORE_LIBS) $(BOXD_LIBS)
+
+$(BUILD)/test/bo%_test: spec/c/bo%_test.c spec/c/check.h $(BOXD_TEST_OBJ) $(BUILD)/test/box.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Ispec -MMD -MP -o $@ $< $(BOXD_TEST_OBJ) $(BUILD)/test/box.a $(CORE_LIBS) $(BOXD_LIBS)
+
+$(BUILD)/test/box.a: $(BOX_PARTS)
+	@mkdir -p $(@D)
+	rm -f $@ && ar rcs $@ $^
 
 # These run the program itself.
 $(BUILD)/test/supervise_test $(BUILD)/test/supervise_tree_test: | $(BUILD)/crewbox-supervise
