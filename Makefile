@@ -31,8 +31,7 @@ C_TESTS       = $(patsubst spec/c/%_test.c,$(BUILD)/test/%_test,$(wildcard spec/
 # The rooms of a C test: everything but the mains and the Lua bindings. The programs have names in
 # common (loops, timers, calls), so a test links the rooms of its own program; of the box, whose
 # names clash with the daemon's that drives it, a test of boxes takes what it asks for.
-MAINS         = $(BUILD)/obj/boxd/main.o $(BUILD)/obj/box/main.o $(BUILD)/obj/box/sudo_main.o \
-                $(BUILD)/obj/supervise/main.o
+MAINS         = $(BUILD)/obj/boxd/main.o $(BUILD)/obj/box/main.o $(BUILD)/obj/supervise/main.o
 test_obj      = $(filter-out $(MAINS),$(foreach r,$(or $(TEST_ROOMS),$(1)),$(call room,$(r))))
 TEST_OBJ      = $(call test_obj,base wire secrets net store tree providers watch supervise)
 BOXD_TEST_OBJ = $(call test_obj,base wire boxd)
