@@ -124,7 +124,7 @@ describe("an engine in a Lua program", function()
     local repo = s:checkout { ["a.txt"] = "a\n" }
     local r = assert(engine:run { agent = "command", repo = repo, env = { TOKEN = SECRET },
       brief = 'test -n "$TOKEN" || exit 9; echo "it is $TOKEN"; echo "$TOKEN" >&2; printf "%s" "$TOKEN" | base64; ' ..
-        'echo "see $TOKEN" > ~/.crewbox/findings.md; sleep 1.5' })
+        'sleep 4; echo "see $TOKEN" > ~/.crewbox/findings.md' }) -- last: that file is the agent's own
     -- Look while it runs: the state folder holds the box's folders too.
     local looks = 0
     states.eventually("the agent", 30, function()

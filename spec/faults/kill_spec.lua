@@ -35,7 +35,8 @@ describe("a run whose engine is killed", function()
   end)
 
   local function brief()
-    return ("echo begun; echo changed >> f.txt; (exec sleep %s) & echo $TOKEN; sleep 0.3; echo report > ~/.crewbox/findings.md; exit 3"):format(mark)
+    return ("echo begun; echo changed >> f.txt; (exec sleep %s) & echo $TOKEN; sleep 0.3; " ..
+      "echo report > ~/.crewbox/findings.md; exit 3"):format(mark)
   end
 
   -- Starts a run whose engine dies at a point, then another engine; gives the final row.

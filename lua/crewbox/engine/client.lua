@@ -18,7 +18,7 @@ local Client = {}
 Client.__index = Client
 
 local POLL_MS = 150      -- between looks at the store
-local NUDGE_S = 3        -- a run nobody has looked after for so long wakes an engine
+local NUDGE_S = 1        -- between two tries to wake an engine
 local CHUNK = 256 * 1024 -- of a log, at a time
 
 --- @param o {state?: string, config?: string|table, loop?: table, environ?: table}
@@ -134,16 +134,24 @@ Client.cancel = waiting(function(self, id)
   return true
 end)
 
--- The engine that looked after it is gone: wake another.
+-- Whether an engine that may have this run, or could take it, lives. On this host that can be
+-- seen; elsewhere its lease tells.
+local function is_looked_after(self, run, now)
+  local host = core.sys.hostname()
+  for _, e in ipairs(self.store:engines() or {}) do
+    local mine = run.claim_owner == nil or run.claim_owner == e.owner
+    if mine and e.expires_at > now and (e.host ~= host or core.sys.alive(e.pid, e.pid_start)) then return true end
+  end
+  -- A client that is about to hand it over has it for a moment.
+  return run.claim_owner ~= nil and run.epoch == nil and (run.claim_until or 0) > now
+end
+
+-- Wakes an engine for a run whose engine died. Not at once: a new engine needs a moment to take it.
 local function nudge(self, run)
   local now = core.sys.wall()
-  if run.accepted_at or run.updated_at > now - NUDGE_S then return end
-  local claim = run.claim_until
-  if run.claim_owner and claim and claim > now - NUDGE_S then
-    if (self.nudged or 0) > now - NUDGE_S then return end
-    self.nudged = now
-    if starter.ask_running(self, { op = "status" }) then return end
-  end
+  if run.accepted_at or (self.nudged or 0) > now - NUDGE_S then return end
+  if is_looked_after(self, run, now) then return end
+  self.nudged = now
   starter.ask(self, { op = "wake" })
 end
 
@@ -151,10 +159,7 @@ end
 local function tidy(self, run)
   local box = run.box_id and self.store:box(run.box_id)
   if not box or box.state == "gone" then return end
-  local host = core.sys.hostname()
-  for _, e in ipairs(self.store:engines() or {}) do
-    if e.host ~= host or core.sys.alive(e.pid, e.pid_start) then return end
-  end
+  if is_looked_after(self, { claim_owner = nil }, core.sys.wall()) then return end
   starter.ask(self, { op = "wake" })
 end
 

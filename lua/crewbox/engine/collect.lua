@@ -14,8 +14,10 @@ local FINDINGS_MAX = 4 * 1024 * 1024
 local RESULT_MAX = 128 * 1024 * 1024
 local RANGE = 1024 * 1024
 local COLLECT_MS = 10 * 60 * 1000
--- A secret that lies across two ranges: more than any form of a value of ordinary length.
-local OVERLAP = 64 * 1024
+
+local function contains(name)
+  return err.new("contains_secret", ("the changes contain the value of %s; no patch was stored"):format(name))
+end
 
 -- Reads a file of the box range by range. sink(bytes) -> true | nil, err
 local function read_file(job, path, max, sink)
@@ -61,15 +63,18 @@ end
 -- The result pack on this side. contains_secret as soon as one is seen: nothing is kept then.
 local function fetch(job, file)
   core.sys.unlink(file)
-  local before = ""
-  return read_file(job, job.run_dir .. "/result.pack", RESULT_MAX, function(bytes)
-    local name = job.redactor:find(before .. bytes)
-    if name then
-      return nil, err.new("contains_secret", ("the changes contain the value of %s; no patch was stored"):format(name))
-    end
-    before = bytes:sub(-OVERLAP)
+  local stream = job.redactor:stream()
+  local size, e = read_file(job, job.run_dir .. "/result.pack", RESULT_MAX, function(bytes)
+    stream:feed(bytes)
+    local name = stream:found()
+    if name then return nil, contains(name) end
     return core.sys.append(file, bytes)
   end)
+  stream:finish()
+  local name = stream:found()
+  stream:close()
+  if size and name then return nil, contains(name) end
+  return size, e
 end
 
 local function pack_result(job)
@@ -112,6 +117,7 @@ function M.patch(job)
   local patch
   patch, e = tree.patch(job.engine.loop, {
     base = file("tree.pack"), result = file("result.pack"), dir = file("compare"), patch = file("patch"),
+    redactor = job.redactor,
   })
   core.sys.rmtree(file("compare"))
   if not patch then return none(e) end
