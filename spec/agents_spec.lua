@@ -116,7 +116,8 @@ describe("crewbox agents", function()
   end
 
   it("says how to get npm", function()
-    os.execute(("mkdir %s/none; for p in env sh timeout lua5.4 luajit; do ln -s $(command -v $p) %s/none/; done"):format(place.dir, place.dir))
+    os.execute(("mkdir %s/none; for p in env sh timeout lua5.4 luajit; do ln -s $(command -v $p) %s/none/; done")
+      :format(place.dir, place.dir))
     local r = install { PATH = place.dir .. "/none" }
     assert.are.equal(5, r.status, r.err)
     assert.is_truthy(r.err:find("npm is not in PATH; it installs the agent. Install it (Debian: apt-get install npm)", 1, true), r.err)

@@ -92,16 +92,32 @@ function M.place()
     return root
   end
 
+  --- Processes of this place that live: engine, box server, boxes, whatever has its state folder on
+  --- the command line or in the environment.
+  --- @return string[] "PID command line"
+  function place.processes()
+    local list = {}
+    for line in capture(([[exec 2>/dev/null
+      for p in /proc/[0-9]*; do
+        if tr '\0' '\n' <"$p/environ" | grep -qxF %s || tr '\0' '\n' <"$p/cmdline" | grep -qF %s; then
+          case $(cat "$p/comm") in tr | grep | cat | sh) continue ;; esac
+          echo "${p#/proc/} $(tr '\0' ' ' <"$p/cmdline")"
+        fi
+      done]]):format(q("CREWBOX_STATE=" .. place.state), q(place.state .. "/"))):gmatch "[^\n]+" do
+      list[#list + 1] = line
+    end
+    return list
+  end
+
   function place.remove()
     -- Engine and box server of this place, by the folder on their command line or in their
     -- environment; nothing else has it.
-    capture(([[exec 2>/dev/null
-      for p in /proc/[0-9]*; do
-        if tr '\0' '\n' <"$p/environ" | grep -qxF %s || tr '\0' '\n' <"$p/cmdline" | grep -qF %s; then
-          kill -KILL "${p#/proc/}"
-        fi
-      done
-      rm -rf %s]]):format(q("CREWBOX_STATE=" .. place.state), q(place.state .. "/"), q(dir)))
+    for _ = 1, 20 do -- one of them may start another while we look
+      local list = place.processes()
+      if #list == 0 then break end
+      for _, line in ipairs(list) do os.execute("kill -KILL " .. line:match "^%d+" .. " 2>/dev/null") end
+    end
+    os.execute("rm -rf " .. q(dir))
   end
   return place
 end

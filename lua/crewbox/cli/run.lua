@@ -7,6 +7,7 @@ local follow = require "crewbox.cli.shell.follow"
 local session = require "crewbox.cli.shell.session"
 local show = require "crewbox.cli.shell.show"
 local status = require "crewbox.cli.shell.status"
+local text = require "crewbox.cli.shell.text"
 
 local M = {
   summary = "Run a coding agent on a working tree in a box.",
@@ -96,7 +97,13 @@ local function request_of(args)
   local ok, e = check_words(args)
   if not ok then return nil, e end
   local request = { agent = args.agent, model = args.model, env = args.env, no_repo = args.no_repo }
-  if not args.no_repo then request.repo = args.repo or "." end
+  if not args.no_repo then
+    request.repo = args.repo or "."
+    local st = core.sys.stat(request.repo)
+    if not st or st.type ~= "dir" then
+      return nil, err.new("invalid", ("--repo %s is no folder; name the checkout to send"):format(request.repo))
+    end
+  end
   if args.timeout then
     request.timeout_s, e = seconds_of(args.timeout)
     if not request.timeout_s then return nil, e end
@@ -104,6 +111,21 @@ local function request_of(args)
   request.brief, e = brief_of(args) -- last: standard input is not read for nothing
   if not request.brief then return nil, e end
   return request
+end
+
+local EXCLUDED_SHOWN = 5
+
+-- Files of the checkout that stay here: secrets' files, links that lead out, ...
+local function tell_excluded(run)
+  local tree = run.options.tree
+  local excluded = type(tree) == "table" and type(tree.excluded) == "table" and tree.excluded or {}
+  for i, entry in ipairs(excluded) do
+    if i > EXCLUDED_SHOWN then
+      io.stderr:write(("  ... and %d more\n"):format(#excluded - EXCLUDED_SHOWN))
+      return
+    end
+    io.stderr:write(("not sent: %s (%s)\n"):format(text.line(tostring(entry.path), 200), text.line(tostring(entry.reason), 80)))
+  end
 end
 
 function M.run(args)
@@ -114,15 +136,21 @@ function M.run(args)
     if source and not source:find("^/") and not args.config then io.stderr:write("using ", source, "\n") end
     local id
     id, e = client:run(request)
-    if not id then return nil, e end
+    if not id then
+      if e.code == "not_a_checkout" then
+        e = err.new(e.code, e.message .. "; name one with --repo DIR, or run without one with --no-repo")
+      end
+      return nil, e
+    end
     local run
     run, e = client:find(id)
     if not run then return nil, e end
+    if not args.detach then io.stderr:write(("%s started; Ctrl-C leaves it going\n"):format(id)) end
+    tell_excluded(run)
     if args.detach then
       if args.json then show.json(show.object(run)) else print(id) end
       return status.DONE
     end
-    io.stderr:write(("%s started; Ctrl-C leaves it going\n"):format(id))
     run, e = follow.follow(client, run)
     if not run then return nil, e end
     return finish.finish(client, run, args)

@@ -24,17 +24,18 @@ local OF_STATE = {
 --- @return number
 function M.of_state(state) return OF_STATE[state] or M.FAILED end
 
--- Codes that say the person asked for something that cannot be; the rest is the world's.
-local INPUT = {
-  invalid = true, conflict = true, exists = true, too_large = true,
-  contains_secret = true, denied = true,
-}
+-- What is not the person's words but the world's; every other code is about what was asked for.
+local WORLD = {}
+for _, code in ipairs { "unreachable", "unauthorized", "not_found", "rate_limited", "quota", "provider", "protocol", "timeout",
+  "cancelled", "closed", "no_memory", "system", "busy", "unsupported", "isolation_unavailable", "disk_full", "corrupt" } do
+  WORLD[code] = true
+end
 
 --- @param e crewbox.Error an error that stopped a verb
 --- @return number
 function M.of_error(e)
   if e.exit_status then return e.exit_status end
-  return INPUT[e.code] and M.USAGE or M.MISSING
+  return WORLD[e.code] and M.MISSING or M.USAGE
 end
 
 return M
