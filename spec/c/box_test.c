@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "base/drop_user.h"
 #include "base/path.h"
 #include "base/rand.h"
 #include "box/config.h"
@@ -663,6 +664,9 @@ static void test_ends(struct suite *s)
                      ">/dev/null 2>&1 & sudo sh -c 'sleep 7654321 >/dev/null 2>&1 &'; echo ok",
            0, "ok");
   CHECK(count_processes("sleep 7654321") >= 2);
+  CHECK(sync_box_start(&again, &s->loop, s->boxes, &spec, false) == CB_EXISTS); /* harmed nothing */
+  sync_box_free(&again);
+  CHECK_SH(&b, NULL, "echo alive", 0, "alive");
   CHECK(kill(cb_box_pid(b.box), SIGKILL) == 0);
   sync_wait(&b.gone);
   CHECK(count_processes("sleep 7654321") == 0);
@@ -1127,6 +1131,33 @@ static void test_formats(void)
   cb_box_parsed_clear(&parsed);
 }
 
+/* Where all ids exist, as in a virtual machine: plain changes of id. In a box: test_processes. */
+static void test_drop_user(void)
+{
+  uid_t uid = geteuid() ? geteuid() : ORDINARY_UID;
+  gid_t gid = geteuid() ? getegid() : ORDINARY_UID;
+  pid_t pid = fork();
+  if (pid == 0) {
+    struct cb_drop_user to = { uid, gid, -1 };
+    struct cb_drop_failure why = { "", 0 };
+    uid_t r, e, v;
+    if (geteuid() == 0 && setgroups(1, (gid_t[]){ 0 }) < 0)
+      _exit(2);
+    if (cb_drop_user(&to, &why) < 0) {
+      fprintf(stderr, "drop_user: %s: %s\n", why.step, strerror(why.sys));
+      _exit(3);
+    }
+    getresuid(&r, &e, &v);
+    if (r != uid || e != uid || v != uid || getegid() != gid || setuid(uid + 1) == 0 ||
+        (uid == ORDINARY_UID && getgroups(0, NULL) != 0) || open("/proc/1/mem", O_RDWR) >= 0)
+      _exit(4);
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 /* --- the program --- */
 
 static int copy_file(const char *from, const char *to)
@@ -1170,6 +1201,7 @@ static void run_as(uid_t uid, const char *dir, const char *init, const char *sel
   close(ends[0]);
   waitpid(pid, &status, 0);
   CHECK(out.p && sscanf(out.p, "%d passed, %d failed", &passed, &failed) == 2);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == (failed > 0)); /* leaks have a status too */
   check_passed += passed;
   check_failed += failed;
   cb_buf_clear(&out);
@@ -1194,6 +1226,7 @@ int main(int argc, char **argv)
   test_addresses();
   test_dns();
   test_formats();
+  test_drop_user();
 
   ssize_t n = readlink("/proc/self/exe", from, sizeof from - 32);
   if (n <= 0)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -59,6 +60,18 @@ static int tidy_descriptors(struct cb_step *s)
   if (syscall(SYS_close_range, CB_BOX_FD_BASE_LOCK + 1, ~0u, 0) < 0)
     return cb_step_host(s, errno, "close descriptors", "Linux 5.9 is needed");
   return 0;
+}
+
+/* Held for as long as pid 1 lives, which inherits it: two boxes of one folder would ruin each
+ * other, and asking the socket would take the control of a running one away. */
+static int take_folder(struct cb_step *s)
+{
+  int fd = open("init.lock", O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0)
+    return cb_step_host(s, errno, "open init.lock", "");
+  if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+    return cb_step_set(s, CB_EXISTS, errno, "lock init.lock", "a box of this id is running already");
+  return 0; /* left open on purpose */
 }
 
 /* The socket is bound here, under the box's folder as the cwd, so that no path is too long for
@@ -167,6 +180,8 @@ static int make_box(struct cb_box_config *c, struct cb_view_trees *trees, struct
   if (chdir(c->dir) < 0)
     return cb_step_set(s, CB_NOT_FOUND, errno, "enter the box's folder", "%.300s: %s", c->dir,
                        strerror(errno));
+  if (take_folder(s) < 0)
+    return -1;
   in.listener = bind_listener(s);
   if (in.listener < 0)
     return -1;

@@ -15,8 +15,8 @@
  * mount* (nested: source, target), path*, env*, expires_boot_ms, check 0|1 (prove the isolation
  * instead of serving: then the report comes when the proof is over and nothing stays).
  *
- * Box folder: init.sock, up/ and work/ (overlays), home/, root/, var/; the last five belong
- * to the box's id. */
+ * Box folder: init.sock, init.lock (flock held while the box lives), up/ and work/ (overlays),
+ * home/, root/, var/; the last five belong to the box's id. */
 #ifndef CB_BOX_PROTOCOL_H
 #define CB_BOX_PROTOCOL_H
 

@@ -47,6 +47,9 @@ void cb_box_fail_pending(struct cb_box *box)
 
 static void remember_live(struct cb_box *box, int64_t pid)
 {
+  for (const struct cb_box_live *o = box->live; o; o = o->next)
+    if (o->pid == pid) /* attached to a second time */
+      return;
   struct cb_box_live *l = cb_calloc(1, sizeof *l);
   if (!l)
     return;
