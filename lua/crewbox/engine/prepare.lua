@@ -143,7 +143,7 @@ local function check_server(ctx)
   local health, e = local_server.ensure(ctx, provider)
   if not health then return nil, e end
   local isolation = health.isolation
-  if type(isolation) == "table" and isolation.ok == false then
+  if type(isolation) == "table" and isolation.state == "unavailable" then
     return nil, err.new("isolation_unavailable", tostring(isolation.reason or "this host cannot isolate a box"))
   end
   return true
