@@ -176,6 +176,7 @@ static bool is_already(const struct cb_drop_user *to)
 int cb_drop_user(const struct cb_drop_user *to, struct cb_drop_failure *why)
 {
   int filter = to->filter_fd;
+  bool confined; /* a local box; else the machine itself is the boundary */
 
   /* Opened before anything is given up; the file is world-readable, but order costs nothing. */
   if (filter < 0) {
@@ -183,6 +184,7 @@ int cb_drop_user(const struct cb_drop_user *to, struct cb_drop_failure *why)
     if (filter < 0 && errno != ENOENT && errno != ENOTDIR)
       STEP("open the system call filter", filter);
   }
+  confined = filter >= 0;
   if (!is_already(to)) {
     int uid_here = is_mapped("/proc/self/uid_map", to->uid);
     int gid_here = is_mapped("/proc/self/gid_map", to->gid);
@@ -193,8 +195,10 @@ int cb_drop_user(const struct cb_drop_user *to, struct cb_drop_failure *why)
       STEP("setgroups", syscall(SYS_setgroups, 0, NULL));
       STEP("setresgid", syscall(SYS_setresgid, to->gid, to->gid, to->gid));
       STEP("setresuid", syscall(SYS_setresuid, to->uid, to->uid, to->uid));
-    } else if (enter_inner_namespace(to, why) < 0) {
-      return -1;
+    } else {
+      confined = true;
+      if (enter_inner_namespace(to, why) < 0)
+        return -1;
     }
     if (!is_already(to)) {
       why->step = "check the ids after the change";
@@ -202,6 +206,8 @@ int cb_drop_user(const struct cb_drop_user *to, struct cb_drop_failure *why)
       return -1;
     }
   }
+  if (!confined)
+    return 0;
   STEP("no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
   STEP("drop capabilities", cb_caps_keep(0));
   if (filter >= 0)

@@ -9,7 +9,9 @@
  * - only one id is mapped (a local box: box uid 0): a further user namespace is made in which
  *   the same host id is called uid, all capabilities are given up there, and it has no way
  *   back. The process then sees itself as uid; files of box root appear to be its own.
- * In both: no capability is left in any set, no_new_privs is set, and the filter is loaded.
+ * In a local box (the second world, or wherever there is a filter) no capability is left in any
+ * set, no_new_privs is set, and the filter is loaded. In a machine of the agent's own none of
+ * this is done: its users have sudo, which no_new_privs would take away.
  *
  * This guards against accident, not against malice: locally both ids are one host id. */
 #ifndef CB_BASE_DROP_USER_H
@@ -34,8 +36,8 @@ struct cb_drop_failure {
 
 /* 0, or -1 with *why filled. After a failure the process is in an unknown half-dropped state:
  * report and _exit. The caller must be single-threaded (a fresh fork is) and sets HOME, USER,
- * cwd and the environment itself. When uid is already ours and no capability is held, nothing
- * but no_new_privs and the filter is left to do, and that is done. */
+ * cwd and the environment itself. When the ids are already those, only the confinement of a
+ * local box is left to do, and that is done. */
 int cb_drop_user(const struct cb_drop_user *to, struct cb_drop_failure *why);
 
 /* Parts that crewbox-init also needs for itself. Same rules. */
