@@ -794,6 +794,18 @@ static void files(struct box *b)
   reply_clear(&r);
 }
 
+/* /run of a box is small: the upload is read to its end and then told why it failed. */
+static void disk_full(struct box *b)
+{
+  struct reply r;
+  size_t n = 100u << 20;
+  char *body = calloc(1, n);
+  CHECK(upload(b, "?path=/run/big&username=root", octets, body, n, NULL, &r) == 507);
+  CHECK(strstr(text_of(&r, "message"), "disk space") != NULL);
+  reply_clear(&r);
+  free(body);
+}
+
 static void filesystem(struct box *b)
 {
   struct reply r;
@@ -1226,6 +1238,7 @@ int main(int argc, char **argv)
     abandoned_streams(&b);
     keepalive(&b);
     files(&b);
+    disk_full(&b);
     filesystem(&b);
     facts(&b);
     CHECK(box_kill(&b) == 204);

@@ -227,15 +227,18 @@ void cb_control_kill(struct cb_request *req)
 
 /* --- health --- */
 
-/* "user namespace, overlay view, seccomp" as a list. */
+/* "namespaces (user, mount), overlay view; a remark" as a list: what is in brackets stays
+ * together. */
 static json_t *layers_of(const char *summary)
 {
   json_t *list = json_array();
   while (list && *summary) {
-    size_t n = strcspn(summary, ",");
+    size_t n = 0;
+    for (int depth = 0; summary[n] && (depth > 0 || (summary[n] != ',' && summary[n] != ';')); n++)
+      depth += summary[n] == '(' ? 1 : summary[n] == ')' ? -1 : 0;
     json_array_append_new(list, json_stringn(summary, n));
     summary += n;
-    summary += strspn(summary, ", ");
+    summary += strspn(summary, ",; ");
   }
   return list;
 }

@@ -471,8 +471,9 @@ static enum MHD_Result on_body(struct cb_web_exchange *ex, const char *p, size_t
       cb_answer_error(req, 503, NULL, "out of memory");
   }
   if (ex->discard) {
+    /* An upload that failed half-way (a full disk) can be answered only after its last byte. */
     ex->drained += *n;
-    if (ex->drained > DRAIN_MAX)
+    if (ex->drained > DRAIN_MAX && !(req->endpoint && req->endpoint->data))
       return MHD_NO;
   }
   *n = 0;
