@@ -30,6 +30,7 @@ static void good(struct cb_buf *b)
 
 static int parse(struct cb_buf *b, struct cb_orders *o, struct cb_err *err)
 {
+  CHECK(cb_record_addz(b, "end", "") == CB_OK);
   return cb_orders_parse(o, b->p, b->len, err);
 }
 

@@ -169,6 +169,7 @@ static inline void write_orders(const struct place *w, struct cb_buf *b)
   snprintf(folder, sizeof folder, "%s/orders-dir", w->root);
   CHECK(mkdir(folder, 0700) == 0);
   give_to(w, folder);
+  cb_record_addz(b, "end", "");
   put_file(w->orders, b->p, b->len, 0600);
   give_to(w, w->orders);
   cb_buf_clear(b);

@@ -53,7 +53,7 @@ describe("orders", function()
     assert.equal("crewbox_orders 1\n1\nrun 4\nrabc\nlaunch_seq 1\n2\nkind 5\nagent\nrun_dir 29\n/home/user/.crewbox/runs/rabc\n" ..
       "cwd 18\n/home/user/project\nuser 4\nuser\nargv 2\nsh\nargv 2\n-c\nargv 3\nx\ny\nenv 4\nA=1\n\nenv 3\nB=2\nsecret 3\nB=2\n" ..
       "stdin 0\n\nstreams 5\nsplit\ngrace_ms 4\n5000\nstart_deadline_ms 1\n0\nguard_ms 5\n60000\n" ..
-      "findings 31\n/home/user/.crewbox/findings.md\nbeat_ms 4\n1000\n", bytes)
+      "findings 31\n/home/user/.crewbox/findings.md\nbeat_ms 4\n1000\nend 0\n\n", bytes)
   end)
 end)
 

@@ -31,7 +31,8 @@ void cb_orders_clear(struct cb_orders *o)
   memset(o, 0, sizeof *o);
 }
 
-/* How many of each list there are, so that the lists can be made in one go. */
+/* How many of each list there are, so that the lists can be made in one go. The last record says
+ * that it is the last: orders cut between two records would run without their secrets. */
 static int count_lists(struct cb_orders *o, const char *p, size_t len, struct cb_err *err)
 {
   struct cb_record_reader r;
@@ -45,6 +46,8 @@ static int count_lists(struct cb_orders *o, const char *p, size_t len, struct cb
   }
   if (got < 0)
     return cb_err_set(err, CB_PROTOCOL, "orders: broken record");
+  if (!cb_record_is(&rec, "end"))
+    return cb_err_set(err, CB_PROTOCOL, "orders: cut short");
   if (o->argc == 0)
     return broken(err, "argv", "missing");
   if (o->argc > CB_ORDERS_MAX_LIST || o->env_count > CB_ORDERS_MAX_LIST ||

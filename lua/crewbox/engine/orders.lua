@@ -36,6 +36,7 @@ function M.encode(o)
   record("guard_ms", o.guard_ms or 0)
   record("findings", o.findings or "")
   record("beat_ms", o.beat_ms or 1000)
+  record("end", "")
   return records.encode(list)
 end
 
