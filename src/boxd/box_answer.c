@@ -162,9 +162,9 @@ static int parse_ok(struct cb_box_parsed *out, char *bytes, size_t n)
     out->entries = cb_calloc(c.entries, sizeof *out->entries);
   if (c.procs)
     out->procs = cb_calloc(c.procs, sizeof *out->procs);
-  if (c.words)
-    out->words = cb_calloc(c.words, sizeof *out->words);
-  if ((c.entries && !out->entries) || (c.procs && !out->procs) || (c.words && !out->words))
+  if (c.procs) /* one to spare: parse_proc points behind the last */
+    out->words = cb_calloc(c.words + 1, sizeof *out->words);
+  if ((c.entries && !out->entries) || (c.procs && (!out->procs || !out->words)))
     return CB_NO_MEMORY;
   struct cb_box_answer *a = &out->answer;
   a->entries = out->entries;
