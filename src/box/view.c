@@ -435,7 +435,7 @@ static int run_folder(int user_filter, struct cb_step *s)
       make_dir("run/lock", 01777, s) < 0 || make_dir("run/crewbox", 0755, s) < 0 ||
       attach_tmpfs("run/crewbox", "size=256k,nr_inodes=64,mode=755", false, s) < 0)
     return -1;
-  const char *name = CB_DROP_FILTER_FILE + 1; /* relative: the root is still the host's */
+  const char *name = &CB_DROP_FILTER_FILE[1]; /* relative: the root is still the host's */
   int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
   if (fd < 0)
     return cb_step_host(s, errno, name, "");
