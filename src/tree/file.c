@@ -201,7 +201,11 @@ static int put_link(int parent, const char *base, struct cb_pack_reader *r, stru
   cb_buf_init(&text, CB_PATH_MAX_BYTES);
   do {
     rc = cb_pack_read(r, piece, sizeof piece, &n, err);
-    if (rc == CB_OK && cb_buf_add(&text, piece, n))
+    if (rc == CB_OK)
+      rc = cb_buf_add(&text, piece, n);
+    if (rc == CB_NO_MEMORY)
+      cb_err_no_memory(err);
+    else if (rc == CB_TOO_LARGE)
       rc = cb_err_set(err, CB_PROTOCOL, "a link of more than %d bytes", CB_PATH_MAX_BYTES);
   } while (rc == CB_OK && n > 0);
   if (rc == CB_OK && (!text.p || strlen(text.p) != text.len || text.len == 0))

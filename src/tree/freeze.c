@@ -303,8 +303,12 @@ static int open_beside(const char *pack, const char *end, char **name, struct cb
   cb_random_id(id, sizeof id - 1);
   cb_buf_init(&b, CB_PATH_MAX_BYTES);
   *name = NULL;
-  if (cb_buf_addf(&b, "%s.%s-%s", pack, end, id)) {
-    cb_err_set(err, CB_INVALID, "the name of the pack is too long");
+  int rc = cb_buf_addf(&b, "%s.%s-%s", pack, end, id);
+  if (rc) {
+    if (rc == CB_NO_MEMORY)
+      cb_err_no_memory(err);
+    else
+      cb_err_set(err, CB_INVALID, "the name of the pack is too long");
     return -1;
   }
   int fd = open(b.p, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
