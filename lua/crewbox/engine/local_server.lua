@@ -13,8 +13,19 @@ local START_MS = 20000   -- the first start makes the base layer of boxes
 local POLL_MS = 50
 local HEALTH_MS = 5000
 
+-- One look. The verb of the provider tries several times, which only delays the start of a server
+-- that is not there.
 local function health(ctx, provider)
-  return ctx.loop:await(provider.verbs:health {}, HEALTH_MS)
+  if provider.remote then return ctx.loop:await(provider.verbs:health {}, HEALTH_MS) end
+  local answer, e = ctx.loop:await(ctx.loop.io:http {
+    url = "http://localhost/health", unix_socket = provider.socket, timeout_ms = HEALTH_MS, connect_timeout_ms = HEALTH_MS,
+  })
+  if not answer then return nil, e end
+  local value = json.decode(answer.body)
+  if answer.status ~= 200 or type(value) ~= "table" or not value.server then
+    return nil, err.new("protocol", ("what answers at %s is not crewboxd"):format(provider.socket))
+  end
+  return value
 end
 
 -- The last words of the server's log, for the error of a start that failed.
