@@ -44,6 +44,19 @@ if not c then give_up(e) end
 local brief
 brief, e = core.sys.read_file(args.brief, 1024 * 1024)
 if not brief then give_up(e) end
+
+-- The box server, and the base layer that all its boxes share, come with the first box: an empty one,
+-- so that the figures of the run are those of every later run.
+local first
+first, e = c:run { brief = "true", no_repo = true, agent = "command", title = "an empty box" }
+if not first then give_up(e) end
+local ready
+ready, e = c:wait(first, 60)
+if not ready then give_up(e) end
+if ready.state ~= "succeeded" then give_up { message = "no box: " .. tostring(ready.outcome.error) } end
+mark(("the box server is up on a private socket; its first box, with the base layer, took %d ms")
+  :format(ready.outcome.timing.own_ms))
+
 local id
 id, e = c:run { brief = brief, repo = args.repo, agent = args.agent, title = "fix the failing test" }
 if not id then give_up(e) end
@@ -54,12 +67,14 @@ local function engine_pid()
   return answer and answer.pid
 end
 
-local first = engine_pid()
-mark(("%s: brief and working tree are packed, engine %s has the run"):format(id, tostring(first)))
+local engine = engine_pid()
+mark(("%s: brief and working tree are packed, engine %s has the run"):format(id, tostring(engine)))
+
+local killed -- pid of the engine that was
 
 -- Words for the engine's events; others are not shown.
 local WORDS = {
-  box_live = function() return "a box is there" end,
+  box_live = function() return not killed and "a box is there" end,
   agent_started = function(ev) return ("the agent starts in it, %d ms after the engine took the run"):format(ev.launch_ms or 0) end,
   progress = function(ev) return ev.action and "  " .. ev.action end,
 }
@@ -92,7 +107,6 @@ local function wait_gone(pid, start)
   end
 end
 
-local killed
 local function kill_engine()
   killed = engine_pid()
   if not killed then give_up { message = "the engine was gone before it could be killed" } end

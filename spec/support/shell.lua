@@ -97,13 +97,13 @@ function M.place()
   --- @return string[] "PID command line"
   function place.processes()
     local list = {}
+    -- Two greps over all processes: one process a look-up would be slow.
     for line in capture(([[exec 2>/dev/null
-      for p in /proc/[0-9]*; do
-        if tr '\0' '\n' <"$p/environ" | grep -qxF %s || tr '\0' '\n' <"$p/cmdline" | grep -qF %s; then
-          case $(cat "$p/comm") in tr | grep | cat | sh) continue ;; esac
-          echo "${p#/proc/} $(tr '\0' ' ' <"$p/cmdline")"
-        fi
-      done]]):format(q("CREWBOX_STATE=" .. place.state), q(place.state .. "/"))):gmatch "[^\n]+" do
+      { grep -laF -e %s /proc/[0-9]*/cmdline; grep -laF -e %s /proc/[0-9]*/environ; } | cut -d / -f 3 | sort -u |
+      while read -r pid; do
+        case $(cat /proc/$pid/comm) in '' | sh | grep | cut | sort) ;;
+        *) echo "$pid $(tr '\0' ' ' <"/proc/$pid/cmdline")" ;; esac
+      done]]):format(q(place.state .. "/"), q("CREWBOX_STATE=" .. place.state))):gmatch "[^\n]+" do
       list[#list + 1] = line
     end
     return list
