@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/path.h"
 #include "check.h"
@@ -165,12 +167,18 @@ static void changes_while_read(void)
   put("busy", big);
   put("calm", "1");
   atomic_store(&writing, true);
-  CHECK(pthread_create(&thread, NULL, writer, (void *)at("co/busy")) == 0);
-  struct stat first, now;
-  CHECK(stat(at("co/busy"), &first) == 0);
-  do /* until it is really at work */
-    CHECK(stat(at("co/busy"), &now) == 0);
-  while (now.st_size == first.st_size);
+  char busy[128];
+  snprintf(busy, sizeof busy, "%s", at("co/busy"));
+  struct stat first, now = { 0 };
+  CHECK(stat(busy, &first) == 0);
+  CHECK(pthread_create(&thread, NULL, writer, busy) == 0);
+  int64_t deadline = cb_now_ms() + 20000;
+  do { /* until it is really at work */
+    sched_yield();
+    if (stat(busy, &now) < 0)
+      break;
+  } while (now.st_size == first.st_size && cb_now_ms() < deadline);
+  CHECK(now.st_size != first.st_size);
   json_t *args = freeze_args(paths);
   int rc = cb_tree_freeze(args, NULL, &out, &err);
   atomic_store(&writing, false);
