@@ -100,7 +100,7 @@ test: deps
 	@sh spec/run all
 
 # Narrower sets; each prints the same last line.
-test-c: $(C_TESTS)
+test-c: $(C_TESTS) $(PROGRAMS)
 	@sh spec/run c
 test-5.4 test-jit test-kill test-agents: all
 	@sh spec/run $(patsubst test-%,%,$@)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * crewboxd as its clients see it: the real daemon, real boxes, HTTP over its unix socket (and
- * TCP where that differs). The programs are looked for in $CREWBOX_BUILD, else in build/. */
+ * TCP where that differs). The programs are looked for in the folder given as argument, in
+ * $CREWBOX_BUILD, or in the folder above this test. */
 #include <dirent.h>
 #include <zlib.h>
 #include "c/boxd_client.h"
@@ -62,7 +63,7 @@ static bool any_process_has(const char *text)
   bool found = false;
   while (o && !found && (e = readdir(o))) {
     char path[300];
-    if (e->d_name[0] < '1' || e->d_name[0] > '9' || atoi(e->d_name) == getpid())
+    if (e->d_name[0] < '1' || e->d_name[0] > '9' || strtol(e->d_name, NULL, 10) == getpid())
       continue;
     snprintf(path, sizeof path, "/proc/%s/cmdline", e->d_name);
     found = file_has(path, text);
@@ -103,7 +104,7 @@ static void health(void)
   CHECK(boxd_control(&d, "GET", "/health", NULL, &r) == 200);
   CHECK_STR(text_of(&r, "server"), "crewboxd");
   CHECK(*text_of(&r, "version"));
-  CHECK(json_is_object(json_object_get(r.json, "isolation")));
+  CHECK(*json_string_value(json_object_get(json_object_get(r.json, "isolation"), "state")));
   reply_clear(&r);
 }
 
@@ -230,7 +231,8 @@ static void lists(void)
   char path[512], token[128] = "";
   for (int i = 0; i < 3; i++) {
     char json[256];
-    snprintf(json, sizeof json, "{\"templateID\":\"base\",\"timeout\":600,\"metadata\":{\"n\":\"%d\","
+    snprintf(json, sizeof json,
+             "{\"templateID\":\"base\",\"timeout\":600,\"metadata\":{\"n\":\"%d\","
              "\"odd key\":\"a&b=c\"}}", i);
     CHECK(box_create(&d, json, &b[i]));
   }
@@ -1212,10 +1214,14 @@ static void check_dropped(int s)
 
 int main(int argc, char **argv)
 {
-  const char *build = getenv("CREWBOX_BUILD");
+  const char *build = argc > 1 ? argv[1] : getenv("CREWBOX_BUILD");
+  const char *slash = strrchr(argv[0], '/');
   struct box b;
-  snprintf(boxd_program, sizeof boxd_program, "%s/crewboxd",
-           argc > 1 ? argv[1] : build && *build ? build : "build");
+  if (build && *build)
+    snprintf(boxd_program, sizeof boxd_program, "%s/crewboxd", build);
+  else /* this program is BUILD/test/boxd_test */
+    snprintf(boxd_program, sizeof boxd_program, "%.*s../crewboxd",
+             slash ? (int)(slash - argv[0]) + 1 : 0, argv[0]);
   signal(SIGPIPE, SIG_IGN);
   curl_global_init(CURL_GLOBAL_ALL);
   if (!make_dir(d.dir, sizeof d.dir) || !boxd_start(&d, NULL)) {

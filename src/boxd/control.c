@@ -228,17 +228,17 @@ void cb_control_kill(struct cb_request *req)
 /* --- health --- */
 
 /* "namespaces (user, mount), overlay view; a remark" as a list: what is in brackets stays
- * together. */
+ * together, the remark is none. */
 static json_t *layers_of(const char *summary)
 {
   json_t *list = json_array();
-  while (list && *summary) {
+  while (list && *summary && *summary != ';') {
     size_t n = 0;
     for (int depth = 0; summary[n] && (depth > 0 || (summary[n] != ',' && summary[n] != ';')); n++)
       depth += summary[n] == '(' ? 1 : summary[n] == ')' ? -1 : 0;
     json_array_append_new(list, json_stringn(summary, n));
     summary += n;
-    summary += strspn(summary, ",; ");
+    summary += strspn(summary, ", ");
   }
   return list;
 }

@@ -30,7 +30,8 @@ static void serve_file(struct cb_request *req, int fd)
   }
   uint64_t size = (uint64_t)st.st_size, first = 0, length = size;
   http_date(st.st_mtim.tv_sec, date);
-  const char *range = cb_request_header(req, "Range"), *if_range = cb_request_header(req, "If-Range");
+  const char *range = cb_request_header(req, "Range");
+  const char *if_range = cb_request_header(req, "If-Range");
   if (if_range && strcmp(if_range, date) != 0)
     range = NULL; /* the client's part is of another state of the file */
   enum cb_range_kind kind = cb_range_read(range, size, &first, &length);

@@ -123,7 +123,7 @@ void cb_loop_del(struct cb_loop *loop, struct cb_watch *w)
 
 /* --- timers --- */
 
-void cb_timer_start_at(struct cb_loop *loop, struct cb_loop_timer *t, int64_t at_ms,
+void cb_loop_timer_start_at(struct cb_loop *loop, struct cb_loop_timer *t, int64_t at_ms,
                        void (*fire)(struct cb_loop_timer *t), void *owner)
 {
   cb_loop_timer_stop(loop, t);
@@ -144,7 +144,7 @@ void cb_timer_start_at(struct cb_loop *loop, struct cb_loop_timer *t, int64_t at
 void cb_loop_timer_start(struct cb_loop *loop, struct cb_loop_timer *t, int64_t delay_ms,
                     void (*fire)(struct cb_loop_timer *t), void *owner)
 {
-  cb_timer_start_at(loop, t, cb_boot_ms() + (delay_ms > 0 ? delay_ms : 0), fire, owner);
+  cb_loop_timer_start_at(loop, t, cb_boot_ms() + (delay_ms > 0 ? delay_ms : 0), fire, owner);
 }
 
 void cb_loop_timer_stop(struct cb_loop *loop, struct cb_loop_timer *t)

@@ -55,9 +55,10 @@ struct cb_loop_timer {
 void cb_loop_timer_start(struct cb_loop *loop, struct cb_loop_timer *t, int64_t delay_ms,
                     void (*fire)(struct cb_loop_timer *t), void *owner);
 /* The same for a point of cb_boot_ms. */
-void cb_timer_start_at(struct cb_loop *loop, struct cb_loop_timer *t, int64_t at_ms,
+void cb_loop_timer_start_at(struct cb_loop *loop, struct cb_loop_timer *t, int64_t at_ms,
                        void (*fire)(struct cb_loop_timer *t), void *owner);
-void cb_loop_timer_stop(struct cb_loop *loop, struct cb_loop_timer *t); /* stopped already is fine */
+/* Stopped already is fine. */
+void cb_loop_timer_stop(struct cb_loop *loop, struct cb_loop_timer *t);
 
 /* --- calls from other threads --- */
 

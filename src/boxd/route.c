@@ -131,7 +131,8 @@ static enum target read_target(struct cb_request *req, long *port, char id[CB_RO
     cb_answer_text(req, 400, type, "Invalid sandbox ID");
     return TARGET_REFUSED;
   }
-  if (!*want_port || strlen(want_port) > 5 || strspn(want_port, "0123456789") != strlen(want_port)) {
+  size_t digits = strspn(want_port, "0123456789");
+  if (digits == 0 || digits > 5 || want_port[digits]) {
     cb_answer_text(req, 400, type, "Invalid sandbox port");
     return TARGET_REFUSED;
   }

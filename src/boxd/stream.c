@@ -87,7 +87,7 @@ static void on_keepalive(struct cb_loop_timer *t)
     return;
   if (cb_boot_ms() - s->last_ms >= s->keepalive_ms)
     frame(s, 0, s->keepalive_event, strlen(s->keepalive_event));
-  cb_timer_start_at(s->loop, t, s->last_ms + s->keepalive_ms, on_keepalive, s);
+  cb_loop_timer_start_at(s->loop, t, s->last_ms + s->keepalive_ms, on_keepalive, s);
 }
 
 static int64_t keepalive_interval(struct cb_request *req)

@@ -209,7 +209,7 @@ static void on_ready(void *arg, struct cb_box *box, const struct cb_err *err)
     return;
   }
   cb_log(t->c.log, CB_LOG_INFO, "box", "%s is taken up again", row->id);
-  cb_timer_start_at(t->c.loop, &row->expiry, row->end_boot_ms, on_expiry, row);
+  cb_loop_timer_start_at(t->c.loop, &row->expiry, row->end_boot_ms, on_expiry, row);
   cb_procs_recover(&row->procs, on_procs_recovered, row);
 }
 
@@ -373,7 +373,7 @@ int cb_row_set_end(struct cb_row *row, int64_t end_boot_ms, struct cb_err *err)
     row->end_boot_ms = before;
     return rc;
   }
-  cb_timer_start_at(t->c.loop, &row->expiry, end_boot_ms, on_expiry, row);
+  cb_loop_timer_start_at(t->c.loop, &row->expiry, end_boot_ms, on_expiry, row);
   return CB_OK;
 }
 

@@ -183,8 +183,8 @@ int cb_template_load(struct cb_template *t, int state_dir, const char *name, str
   if (rc == CB_NOT_FOUND && strcmp(folded, "base") == 0) {
     rc = CB_OK; /* nothing in it, and nothing needs to be freed */
   } else if (rc == CB_NOT_FOUND) {
-    rc = cb_err_set(err, CB_NOT_FOUND, "template '%s' not found: there is no %s in the state folder",
-                    folded, file);
+    rc = cb_err_set(err, CB_NOT_FOUND,
+                    "template '%s' not found: there is no %s in the state folder", folded, file);
   } else if (rc) {
     rc = cb_err_set(err, CB_INVALID, "template '%s': %s", folded, inner.text);
   } else {

@@ -92,7 +92,7 @@ static void on_link_timer(struct cb_loop_timer *t)
   if (link->due_ms == 0)
     return;
   if (now < link->due_ms) {
-    cb_timer_start_at(link->web->loop, t, link->due_ms, on_link_timer, link);
+    cb_loop_timer_start_at(link->web->loop, t, link->due_ms, on_link_timer, link);
     return;
   }
   cb_log(link->web->log, CB_LOG_DEBUG, "http", "a slow connection is dropped");
@@ -109,7 +109,7 @@ static void link_due(struct link *link, int64_t ms)
   if (!ms)
     return;
   if (!link->timer.on || link->timer.at_ms > link->due_ms)
-    cb_timer_start_at(link->web->loop, &link->timer, link->due_ms, on_link_timer, link);
+    cb_loop_timer_start_at(link->web->loop, &link->timer, link->due_ms, on_link_timer, link);
 }
 
 static void on_connection(void *cls, struct MHD_Connection *conn, void **ctx,
