@@ -47,8 +47,11 @@ static void on_started(void *arg, struct cb_box_answer *answer)
       cb_stream_cut(s);
     else if (s)
       cb_stream_fail(s, cb_envd_rpc_code(answer->err->code), answer->err->text);
-  } else if (!cb_procs_add(&op->row->procs, answer, json_incref(op->config), op->tag, s) && s) {
-    cb_stream_fail(s, "resource_exhausted", "out of memory");
+  } else {
+    struct cb_process *p =
+        cb_envd_procs_add(&op->row->procs, answer, json_incref(op->config), op->tag, s);
+    if (!p && s)
+      cb_stream_fail(s, "resource_exhausted", "out of memory");
   }
   free_start(op);
 }
@@ -210,17 +213,17 @@ void cb_envd_start(struct cb_request *req)
 /* The process a message selects. NULL with *err filled. */
 static struct cb_process *selected(struct cb_request *req, json_t *message, struct cb_err *err)
 {
-  struct cb_procs *procs = &cb_row_of(req)->procs;
+  struct cb_envd_procs *procs = &cb_row_of(req)->procs;
   json_t *sel = json_object_get(message, "process"), *pid = json_object_get(sel, "pid"),
          *tag = json_object_get(sel, "tag");
   struct cb_process *p = NULL;
   if (json_is_integer(pid) && json_integer_value(pid) > 0) {
-    p = cb_procs_find(procs, json_integer_value(pid), NULL);
+    p = cb_envd_procs_find(procs, json_integer_value(pid), NULL);
     if (!p)
       cb_err_set(err, CB_NOT_FOUND, "process with pid %lld not found",
                  (long long)json_integer_value(pid));
   } else if (json_is_string(tag)) {
-    p = cb_procs_find(procs, 0, json_string_value(tag));
+    p = cb_envd_procs_find(procs, 0, json_string_value(tag));
     if (!p)
       cb_err_set(err, CB_NOT_FOUND, "process with tag %.200s not found", json_string_value(tag));
   } else {
@@ -274,7 +277,7 @@ void cb_envd_list(struct cb_request *req)
   if (!message)
     return;
   json_decref(message);
-  json_t *list = cb_procs_list(&cb_row_of(req)->procs);
+  json_t *list = cb_envd_procs_list(&cb_row_of(req)->procs);
   json_t *out = json_object();
   if (json_array_size(list))
     json_object_set(out, "processes", list);
@@ -339,7 +342,7 @@ static void on_signalled(void *arg, struct cb_box_answer *answer)
   } else if (answer->err) {
     cb_envd_rpc_fail_err(req, answer->err);
   } else {
-    struct cb_process *p = cb_procs_find(&cb_row_of(req)->procs, op->pid, NULL);
+    struct cb_process *p = cb_envd_procs_find(&cb_row_of(req)->procs, op->pid, NULL);
     if (p)
       cb_process_signalled(p);
     cb_answer_json(req, 200, json_object());

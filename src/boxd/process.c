@@ -43,7 +43,7 @@ struct subscriber {
 
 struct cb_process {
   struct cb_process *next;
-  struct cb_procs *owner;
+  struct cb_envd_procs *owner;
   int64_t pid;
   json_t *config;
   char *tag; /* NULL: none */
@@ -60,7 +60,7 @@ struct cb_process {
   struct cb_loop_timer retention;
 };
 
-void cb_procs_init(struct cb_procs *ps, struct cb_loop *loop)
+void cb_envd_procs_init(struct cb_envd_procs *ps, struct cb_loop *loop)
 {
   ps->loop = loop;
   ps->box = NULL;
@@ -122,7 +122,7 @@ static void free_process(struct cb_process *p)
   cb_free(p);
 }
 
-void cb_procs_clear(struct cb_procs *ps)
+void cb_envd_procs_clear(struct cb_envd_procs *ps)
 {
   while (ps->first)
     free_process(ps->first);
@@ -288,7 +288,7 @@ static void on_pipe(struct cb_watch *w, uint32_t events)
 
 /* --- life --- */
 
-static struct cb_process *new_process(struct cb_procs *ps, int64_t pid, json_t *config,
+static struct cb_process *new_process(struct cb_envd_procs *ps, int64_t pid, json_t *config,
                                       const char *tag)
 {
   struct cb_process *p = cb_calloc(1, sizeof *p);
@@ -327,7 +327,7 @@ static void take_pipes(struct cb_process *p, struct cb_box_answer *answer)
   }
 }
 
-struct cb_process *cb_procs_add(struct cb_procs *ps, struct cb_box_answer *answer,
+struct cb_process *cb_envd_procs_add(struct cb_envd_procs *ps, struct cb_box_answer *answer,
                                 json_t *config, const char *tag, struct cb_stream *first)
 {
   struct cb_process *p = new_process(ps, answer->pid, config, tag);
@@ -341,7 +341,7 @@ struct cb_process *cb_procs_add(struct cb_procs *ps, struct cb_box_answer *answe
   return p;
 }
 
-void cb_procs_exit(struct cb_procs *ps, int64_t pid, int status, bool deadline)
+void cb_envd_procs_exit(struct cb_envd_procs *ps, int64_t pid, int status, bool deadline)
 {
   struct cb_process *p = ps->first;
   /* A pid may come again while an old exit is kept: the one that has not exited is meant. */
@@ -399,14 +399,14 @@ static void on_attached(void *arg, struct cb_box_answer *answer)
 
 static void on_listed(void *arg, struct cb_box_answer *answer)
 {
-  struct cb_procs *ps = arg;
+  struct cb_envd_procs *ps = arg;
   for (size_t i = 0; !answer->err && i < answer->proc_count; i++) {
     const struct cb_box_proc *from = &answer->procs[i];
     struct cb_process *p = new_process(ps, from->pid, config_of(from), from->tag);
     if (!p)
       continue;
     if (from->exited) {
-      cb_procs_exit(ps, from->pid, from->status, from->deadline);
+      cb_envd_procs_exit(ps, from->pid, from->status, from->deadline);
       continue;
     }
     p->attaching = true;
@@ -419,7 +419,7 @@ static void on_listed(void *arg, struct cb_box_answer *answer)
     recovered(ps->recovered_arg);
 }
 
-void cb_procs_recover(struct cb_procs *ps, void (*recovered)(void *arg), void *arg)
+void cb_envd_procs_recover(struct cb_envd_procs *ps, void (*recovered)(void *arg), void *arg)
 {
   ps->recovered = recovered;
   ps->recovered_arg = arg;
@@ -431,7 +431,7 @@ void cb_procs_recover(struct cb_procs *ps, void (*recovered)(void *arg), void *a
 
 /* --- asking --- */
 
-struct cb_process *cb_procs_find(struct cb_procs *ps, int64_t pid, const char *tag)
+struct cb_process *cb_envd_procs_find(struct cb_envd_procs *ps, int64_t pid, const char *tag)
 {
   struct cb_process *ended = NULL;
   for (struct cb_process *p = ps->first; p; p = p->next) {
@@ -444,7 +444,7 @@ struct cb_process *cb_procs_find(struct cb_procs *ps, int64_t pid, const char *t
   return ended;
 }
 
-json_t *cb_procs_list(struct cb_procs *ps)
+json_t *cb_envd_procs_list(struct cb_envd_procs *ps)
 {
   json_t *list = json_array();
   for (struct cb_process *p = ps->first; p && list; p = p->next) {

@@ -20,7 +20,7 @@ enum { CB_PROCESS_RETENTION_MS = 30000, CB_PROCESS_INPUT_MAX = 16 * 1024 * 1024 
 struct cb_process;
 
 /* Embedded in the row of a box. */
-struct cb_procs {
+struct cb_envd_procs {
   struct cb_loop *loop;
   struct cb_box *box; /* set when the box is up */
   struct cb_process *first;
@@ -28,25 +28,26 @@ struct cb_procs {
   void *recovered_arg;
 };
 
-void cb_procs_init(struct cb_procs *ps, struct cb_loop *loop);
+void cb_envd_procs_init(struct cb_envd_procs *ps, struct cb_loop *loop);
 /* The box is gone: every stream is cut, everything waiting is answered, all freed. */
-void cb_procs_clear(struct cb_procs *ps);
+void cb_envd_procs_clear(struct cb_envd_procs *ps);
 
 /* After a restart of the daemon: takes up what the init reports. recovered is called once,
  * later, when every process can be found again; not if the box goes meanwhile. */
-void cb_procs_recover(struct cb_procs *ps, void (*recovered)(void *arg), void *arg);
+void cb_envd_procs_recover(struct cb_envd_procs *ps, void (*recovered)(void *arg), void *arg);
 /* What the events of the box say. */
-void cb_procs_exit(struct cb_procs *ps, int64_t pid, int status, bool deadline);
+void cb_envd_procs_exit(struct cb_envd_procs *ps, int64_t pid, int status, bool deadline);
 
 /* A process that the init has just started for us. Takes config, an object as List shows it,
  * and the descriptors of the answer. first (may be NULL: the client has left) gets the start
  * event and is its first subscriber. */
-struct cb_process *cb_procs_add(struct cb_procs *ps, struct cb_box_answer *answer,
+struct cb_process *cb_envd_procs_add(struct cb_envd_procs *ps, struct cb_box_answer *answer,
                                 json_t *config, const char *tag, struct cb_stream *first);
 
 /* Live ones and those whose exit is still kept. pid 0: by tag. */
-struct cb_process *cb_procs_find(struct cb_procs *ps, int64_t pid, const char *tag);
-json_t *cb_procs_list(struct cb_procs *ps); /* live ones, as Connect's List; NULL: no memory */
+struct cb_process *cb_envd_procs_find(struct cb_envd_procs *ps, int64_t pid, const char *tag);
+/* Live ones, as Connect's List; NULL: no memory. */
+json_t *cb_envd_procs_list(struct cb_envd_procs *ps);
 int64_t cb_process_pid(const struct cb_process *p);
 bool cb_process_exited(const struct cb_process *p);
 /* Start event now, then what comes; an exited one gives its end at once. Takes the stream over:

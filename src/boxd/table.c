@@ -55,7 +55,7 @@ static struct cb_row *row_new(struct cb_table *t, const char *id)
   row->table = t;
   row->refs = 1;
   snprintf(row->id, sizeof row->id, "%s", id);
-  cb_procs_init(&row->procs, t->c.loop);
+  cb_envd_procs_init(&row->procs, t->c.loop);
   row->state = CB_ROW_STARTING;
   row->next = &t->ring;
   row->prev = t->ring.prev;
@@ -139,7 +139,7 @@ static void finish(struct cb_row *row)
   struct cb_table *t = row->table;
   set_state(row, CB_ROW_ENDING);
   cb_loop_timer_stop(t->c.loop, &row->expiry);
-  cb_procs_clear(&row->procs);
+  cb_envd_procs_clear(&row->procs);
   if (row->box)
     cb_box_free(row->box);
   row->box = NULL;
@@ -210,14 +210,14 @@ static void on_ready(void *arg, struct cb_box *box, const struct cb_err *err)
   }
   cb_log(t->c.log, CB_LOG_INFO, "box", "%s is taken up again", row->id);
   cb_loop_timer_start_at(t->c.loop, &row->expiry, row->end_boot_ms, on_expiry, row);
-  cb_procs_recover(&row->procs, on_procs_recovered, row);
+  cb_envd_procs_recover(&row->procs, on_procs_recovered, row);
 }
 
 static void on_exit_event(void *arg, struct cb_box *box, int64_t pid, int status, bool deadline)
 {
   struct cb_row *row = arg;
   (void)box;
-  cb_procs_exit(&row->procs, pid, status, deadline);
+  cb_envd_procs_exit(&row->procs, pid, status, deadline);
 }
 
 static void on_gone(void *arg, struct cb_box *box)

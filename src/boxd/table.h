@@ -40,7 +40,7 @@ struct cb_row {
   json_t *metadata, *allow, *forward;
   json_t *env;            /* box-wide environment as created; NULL after a restart of the daemon */
   struct cb_box *box;     /* NULL once it is gone */
-  struct cb_procs procs;
+  struct cb_envd_procs procs;
   struct cb_loop_timer expiry;
   struct cb_row_waiter *waiters; /* who wants to know that it is gone */
   void (*started)(void *arg, struct cb_row *row, const struct cb_err *err);
