@@ -20,7 +20,7 @@ local function mktemp(name)
   return dir
 end
 
---- @param o {environ?: table<string, string>}?
+--- @param o {environ?: table<string, string>, sandbox?: string}?  sandbox: more of providers.sandbox, as Lua
 function M.new(o)
   o = o or {}
   local self = setmetatable({ dir = mktemp("t"), extra = o.environ or {}, clients = {} }, State)
@@ -28,8 +28,8 @@ function M.new(o)
   self.config = self.dir .. "/crewbox.lua"
   local socket = os.getenv("CREWBOX_TEST_SOCKET")
   self.own_server = not socket
-  assert(core.sys.write_file(self.config, ("return { providers = { sandbox = { type = 'local', socket = %q } } }")
-    :format(socket or ""), 384, false))
+  assert(core.sys.write_file(self.config, ("return { providers = { sandbox = { type = 'local', socket = %q, %s } } }")
+    :format(socket or "", o.sandbox or ""), 384, false))
   return self
 end
 

@@ -171,12 +171,12 @@ local function way(job)
   else
     ok, e = launch.learn(job)
     if not ok then return nil, e end
-    job.secrets_known = launch.recall(job)
+    if not job.values then job.secrets_known = launch.recall(job) end
   end
   if job.row.state == "starting" then
     ok, e = launch.start(job)
   elseif job.row.launch_seq > 1 then
-    ok, e = launch.ensure_begun(job)
+    ok, e = launch.start_once(job)
   end
   if not ok then return nil, e end
   if job.row.cancel_asked then job:cancel() end

@@ -10,6 +10,7 @@ local fault = require "crewbox.engine.fault"
 local orders = require "crewbox.engine.orders"
 local paths = require "crewbox.paths"
 local provider = require "crewbox.engine.provider"
+local setup = require "crewbox.engine.setup"
 
 local unpack = table.unpack or unpack -- luacheck: ignore
 
@@ -68,7 +69,9 @@ else echo nothing
 fi
 ]]
 
-local function sh(job, script, user, ...)
+--- Runs a script of ours in the box; a status that is not 0 ends the run.
+--- @async
+function M.sh(job, script, user, ...)
   local value, e = job:exec { cmd = "/bin/sh", args = { "-c", script, "sh", ... }, user = user, timeout_ms = 60000 }
   if not value then return nil, e end
   if value.exit == 0 then return value end
@@ -77,24 +80,14 @@ local function sh(job, script, user, ...)
     :format(said, tostring(value.exit or value.signal)))
 end
 
-local function user_of(job) return job.as_root and "root" or nil end
+function M.user_of(job) return job.as_root and "root" or nil end
 
-local function orders_folder(job) return ("/dev/shm/crewbox-%s-%d"):format(job.id, job.row.launch_seq) end
+function M.orders_file(job) return ("/dev/shm/crewbox-%s-%d/orders"):format(job.id, job.row.launch_seq) end
 
 -- Codes with which a provider says that it lets nobody be root.
 local NO_ROOT = { unauthorized = true, denied = true, invalid = true, unsupported = true, not_found = true }
 
---- Learns the box: architecture, home, who we are in it.
---- @async
---- @param make boolean? also make the folders of this launch
-function M.learn(job, make)
-  local function ask(user)
-    return sh(job, LEARN, user, job.id, ("%d"):format(job.row.launch_seq), make and "1" or "0")
-  end
-  local value, e = ask("root")
-  job.as_root = value ~= nil
-  if not value and NO_ROOT[e.code] and not e.final_state then value, e = ask(nil) end
-  if not value then return nil, e end
+local function learnt(job, value)
   local arch, uid, home, path = value.stdout:match("^([%w_]+)\n(%d+)\n(/[^\n]*)\n([^\n]*)\n$")
   if not arch then return nil, job:ends("failed", "start_failed", "the box did not say what it is") end
   job.as_root = uid == "0"
@@ -102,6 +95,26 @@ function M.learn(job, make)
   job.run_dir = ("%s/.crewbox/runs/%s"):format(home, job.id)
   job.supervisor = home .. "/.crewbox/bin/crewbox-supervise"
   return true
+end
+
+--- Learns the box: architecture, home, who we are in it.
+--- @async
+--- @param make boolean? also make the folders of this launch
+function M.learn(job, make)
+  local function ask(user)
+    return M.sh(job, LEARN, user, job.id, ("%d"):format(job.row.launch_seq), make and "1" or "0")
+  end
+  local value, e = ask("root")
+  job.as_root = value ~= nil
+  if not value and NO_ROOT[e.code] and not e.final_state then value, e = ask(nil) end
+  if not value then return nil, e end
+  return learnt(job, value)
+end
+
+--- The folders of a further run in a box that is known.
+--- @async
+function M.make_folders(job)
+  return M.sh(job, LEARN, M.user_of(job), job.id, ("%d"):format(job.row.launch_seq), "1")
 end
 
 -- The supervisor for the box's architecture.
@@ -136,12 +149,13 @@ local function plan_of(job)
   if not raw then return nil, e end
   local project, findings = job.home .. "/project", job.home .. "/.crewbox/findings.md"
   local has_tree = job.row.options.tree ~= nil
+  if not job.harness.raw_brief then raw = raw .. setup.briefs(job.provider.sandbox.setup) end
   local text = brief.compose {
     brief = raw, harness = job.harness, home = job.home, project = project, findings = findings,
     tree = has_tree, base_commit = has_tree,
   }
   return job.harness:plan {
-    brief = text, model = job.row.model, env = job.values or {}, home = job.home, project = project,
+    brief = text, model = job.row.model, env = setup.without(job.values or {}), home = job.home, project = project,
     run_dir = job.run_dir, findings = findings, session_id = job.row.session_id, tree = has_tree,
     options = job.row.options.harness,
   }
@@ -163,12 +177,23 @@ end
 -- this one masks logs and refuses patches with them. The agent has them as its environment anyway.
 local function values_file(job) return ("/dev/shm/crewbox-%s-values/values"):format(job.id) end
 
+--- Sends files in one request and settles their modes: orders closed to all but their owner, `own`
+--- files given to the agent's user.
+--- @async
+function M.send(job, files, own)
+  local ok, e = job:try(function()
+    return job.engine.loop:await(job.provider.verbs:upload { box = job.box, user = M.user_of(job), files = files })
+  end)
+  if not ok then return nil, e end
+  return M.sh(job, SETTLE, M.user_of(job), job.supervisor, M.orders_file(job), unpack(own))
+end
+
 local function upload(job, plan)
   local supervisor, e = supervisor_file(job)
   if not supervisor then return nil, e end
   local files = {
     { path = job.supervisor, source = supervisor },
-    { path = orders_folder(job) .. "/orders", data = orders_of(job, plan) },
+    { path = M.orders_file(job), data = orders_of(job, plan) },
   }
   if #job.secrets > 0 then
     files[#files + 1] = { path = values_file(job), data = orders.encode_secrets(job.secrets) }
@@ -183,12 +208,7 @@ local function upload(job, plan)
     add { path = job.run_dir .. "/tree.pack", source = paths.run_file(job.engine.state, job.id, "tree.pack") }
   end
   for _, file in ipairs(plan.files or {}) do add(file) end
-  local ok
-  ok, e = job:try(function()
-    return job.engine.loop:await(job.provider.verbs:upload { box = job.box, user = user_of(job), files = files })
-  end)
-  if not ok then return nil, e end
-  return sh(job, SETTLE, user_of(job), job.supervisor, orders_folder(job) .. "/orders", unpack(own))
+  return M.send(job, files, own)
 end
 
 local function apply(job)
@@ -224,6 +244,8 @@ function M.put(job)
   ok, e = apply(job)
   if not ok then return nil, e end
   fault.at("tree_applied")
+  ok, e = setup.run(job, M)
+  if not ok then return nil, e end
   ok, e = job:checkpoint()
   if not ok then return nil, e end
   job.row.progress.launch_ms = launched_ms(job)
@@ -234,23 +256,26 @@ function M.put(job)
   return true
 end
 
-local function begun(job)
-  local value, e = sh(job, BEGUN, user_of(job), job.run_dir, ("%d"):format(job.row.launch_seq), orders_folder(job) .. "/orders")
+--- Whether this launch has `begun`, its orders are `waiting`, or there is `nothing` of it.
+--- @async
+function M.begun(job)
+  local value, e = M.sh(job, BEGUN, M.user_of(job), job.run_dir, ("%d"):format(job.row.launch_seq), M.orders_file(job))
   if not value then return nil, e end
   return value.stdout:match("%S+")
 end
 
 local function start(job)
   return job.engine.loop:await(job.provider.verbs:start {
-    box = job.box, cmd = job.supervisor, args = { "run", orders_folder(job) .. "/orders" }, user = user_of(job),
+    box = job.box, cmd = job.supervisor, args = { "run", M.orders_file(job) }, user = M.user_of(job),
   })
 end
 
--- Starts the supervisor unless this launch has begun. An answer that was lost is looked into.
-local function start_once(job)
+--- Starts the supervisor unless this launch has begun. An answer that was lost is looked into.
+--- @async
+function M.start_once(job)
   local last
   for try = 1, START_TRIES do
-    local state, e = begun(job)
+    local state, e = M.begun(job)
     if not state then return nil, e end
     if state == "begun" then return true end
     if state == "nothing" and try == START_TRIES then
@@ -275,7 +300,7 @@ end
 --- `starting -> running`.
 --- @async
 function M.start(job)
-  local ok, e = start_once(job)
+  local ok, e = M.start_once(job)
   if not ok then return nil, e end
   fault.at("supervisor_started")
   job.row.progress.launch_ms = job.row.progress.launch_ms or launched_ms(job)
@@ -285,12 +310,6 @@ function M.start(job)
   fault.at("running_written")
   events.tell(job, "agent_started", { launch_seq = job.row.launch_seq, launch_ms = job.row.progress.launch_ms })
   return true
-end
-
---- The supervisor of a launch that another engine wrote down, whether it came to start it or not.
---- @async
-function M.ensure_begun(job)
-  return start_once(job)
 end
 
 --- A second launch in the same box, after the first one is over: new orders, nothing else.
@@ -307,7 +326,7 @@ function M.again(job)
   job.row.out_offset, job.row.err_offset = 0, 0
   ok, e = job.engine.store:run_relaunched(job.id, job.row.launch_seq, job.row.progress, job:fence(), core.sys.wall())
   if not ok then return nil, e end
-  ok, e = start_once(job)
+  ok, e = M.start_once(job)
   if not ok then return nil, e end
   job.over = false
   events.tell(job, "agent_started", { launch_seq = job.row.launch_seq, again = true })
@@ -321,7 +340,7 @@ function M.recall(job)
   if #job.row.env_names == 0 then return true end
   local value = job:try(function()
     return job.engine.loop:await(job.provider.verbs:read {
-      box = job.box, path = values_file(job), max_bytes = RECALL_MAX, user = user_of(job),
+      box = job.box, path = values_file(job), max_bytes = RECALL_MAX, user = M.user_of(job),
     })
   end)
   local list = value and orders.decode_secrets(value.data)

@@ -12,6 +12,7 @@ local network = require "crewbox.engine.network"
 local json = require "crewbox.json"
 local paths = require "crewbox.paths"
 local secrets = require "crewbox.engine.secrets"
+local setup = require "crewbox.engine.setup"
 local tree = require "crewbox.tree"
 
 local M = {}
@@ -174,6 +175,9 @@ function M.run(ctx, request)
   end
   values, e = values_of(harness, request, ctx.environ)
   if not values then return nil, e end
+  local for_setup
+  for_setup, e = setup.values(sandbox.setup, ctx.environ)
+  if not for_setup then return nil, e end
   ok, e = harness:check(values)
   if not ok then return nil, e end
   rules, e = network.rules {
@@ -186,6 +190,7 @@ function M.run(ctx, request)
   end
   ok, e = check_space(ctx.state)
   if not ok then return nil, e end
+  for name, value in pairs(for_setup) do values[name] = value end
 
   local id = "r" .. core.sys.random_id(12)
   local folder = paths.run(ctx.state, id)

@@ -19,7 +19,7 @@ function M.list(values, settings)
     local with_user = value:find("://[^/?#]*@") ~= nil
     -- Values too short to mask stay in the list: the redactor names them, so that a person is told.
     if (not plain[name] or with_user) and (#value < SHORT or core.is_secret(value)) then
-      list[#list + 1] = { name = name, value = value }
+      list[#list + 1] = { name = name:match("[^:]+$"), value = value } -- "setup:NAME" is NAME
     end
   end
   table.sort(list, function(a, b) return a.name < b.name end)
