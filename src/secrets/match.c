@@ -12,6 +12,7 @@ enum {
   HASH_BITS_LEAST = 13,
   HASH_BITS_MOST = 18,
   PAIRS = 1 << 16,
+  KEY_HASH_BITS = 17,
 };
 
 /* Letters of keys and text are compared without their case bit; forms.c knows better. */
@@ -41,6 +42,7 @@ struct cb_matcher {
   uint32_t *head; /* one a hash and one more: where a group begins in by_hash */
   uint8_t *shift; /* one a hash: how far the window can move, 0: look closer */
   uint8_t *pairs; /* one bit a pair of bytes: does a key begin so? */
+  uint8_t *keys;  /* one bit a hash of a whole key: is there one? */
 };
 
 static uint32_t hash_block(const uint8_t *block, unsigned hash_shift)
@@ -199,6 +201,11 @@ static int list_entries(struct cb_matcher *m)
   return CB_OK;
 }
 
+static uint32_t hash_key(uint64_t key)
+{
+  return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - KEY_HASH_BITS));
+}
+
 static unsigned pair_of(const uint8_t *p)
 {
   return (unsigned)p[0] << 8 | p[1];
@@ -215,6 +222,9 @@ static void note_blocks(struct cb_matcher *m, const uint8_t key[CB_FORM_KEY])
       *s = (uint8_t)shift;
   }
   m->pairs[pair_of(key) / 8] |= (uint8_t)(1u << pair_of(key) % 8);
+  uint64_t whole;
+  memcpy(&whole, key, sizeof whole);
+  m->keys[hash_key(whole) / 8] |= (uint8_t)(1u << hash_key(whole) % 8);
 }
 
 static int index_entries(struct cb_matcher *m)
@@ -229,7 +239,8 @@ static int index_entries(struct cb_matcher *m)
   m->head = cb_calloc(hashes + 1, sizeof *m->head);
   m->shift = cb_malloc(hashes);
   m->pairs = cb_calloc(PAIRS / 8, 1);
-  if (!m->by_hash || !m->head || !m->shift || !m->pairs)
+  m->keys = cb_calloc((1u << KEY_HASH_BITS) / 8, 1);
+  if (!m->by_hash || !m->head || !m->shift || !m->pairs || !m->keys)
     return CB_NO_MEMORY;
   memset(m->shift, SHIFT_MAX, hashes);
   for (size_t i = 0; i < m->entry_count; i++) {
@@ -307,6 +318,7 @@ void cb_matcher_free(struct cb_matcher *m)
   cb_free(m->head);
   cb_free(m->shift);
   cb_free(m->pairs);
+  cb_free(m->keys);
   cb_free(m);
 }
 
@@ -372,11 +384,13 @@ static enum cb_found look_at_tail(struct cb_search *s, struct cb_match *out)
 static enum cb_found look_closer(const struct cb_search *s, size_t at, struct cb_match *out)
 {
   const struct cb_matcher *m = s->m;
-  uint32_t h = hash_block(s->text + at + CB_FORM_KEY - BLOCK, m->hash_shift);
   uint64_t window, key;
-  struct best best = { .live = false };
   memcpy(&window, s->text + at, sizeof window);
   window |= fold;
+  if (!(m->keys[hash_key(window) / 8] >> hash_key(window) % 8 & 1))
+    return CB_FOUND_NONE;
+  uint32_t h = hash_block(s->text + at + CB_FORM_KEY - BLOCK, m->hash_shift);
+  struct best best = { .live = false };
   for (uint32_t i = m->head[h]; i < m->head[h + 1]; i++) {
     memcpy(&key, m->by_hash[i].key, sizeof key);
     if (key == window)

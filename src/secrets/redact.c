@@ -38,8 +38,10 @@ struct hit {
 
 struct cb_redact_stream {
   const struct cb_redactor *r;
-  struct cb_buf text;      /* what is not settled */
-  uint64_t base;           /* position of text.p[0] in the whole stream */
+  struct cb_buf held;      /* what is not settled, between steps */
+  const uint8_t *text;     /* what a step looks at: held, or the caller's bytes themselves */
+  size_t len;
+  uint64_t base;           /* position of text[0] in the whole stream */
   uint64_t covered;        /* everything before this position is masked or written */
   uint64_t shape_end;      /* shapes are looked for from here on */
   struct cb_shape_state open;
@@ -244,7 +246,7 @@ static int find_exact(struct cb_redact_stream *s, bool final, size_t *cut)
 {
   struct cb_search search;
   struct cb_match m;
-  cb_search_begin(&search, s->r->matcher, (const uint8_t *)s->text.p, s->text.len, final);
+  cb_search_begin(&search, s->r->matcher, s->text, s->len, final);
   for (;;) {
     switch (cb_search_next(&search, &m)) {
     case CB_FOUND_NONE:
@@ -274,8 +276,8 @@ struct shapes_after {
 static int find_shapes(struct cb_redact_stream *s, bool final, size_t *cut,
                        struct shapes_after *after)
 {
-  const uint8_t *t = (const uint8_t *)s->text.p;
-  size_t len = s->text.len, at = relative(s, s->shape_end);
+  const uint8_t *t = s->text;
+  size_t len = s->len, at = relative(s, s->shape_end);
   struct cb_shape_hit found;
 
   memset(after, 0, sizeof *after);
@@ -322,7 +324,7 @@ static int find_shapes(struct cb_redact_stream *s, bool final, size_t *cut,
 static uint8_t byte_before(const struct cb_redact_stream *s, size_t at, size_t back)
 {
   if (back <= at)
-    return (uint8_t)s->text.p[at - back];
+    return s->text[at - back];
   return back - at <= BEHIND ? s->behind[BEHIND - (back - at)] : 0;
 }
 
@@ -341,7 +343,7 @@ static bool is_number(const uint8_t *t, const struct hit *h)
  * string. Inside a string the quote of a key has a backslash, so that is told apart. */
 static bool is_json_number(const struct cb_redact_stream *s, const struct hit *h)
 {
-  const uint8_t *t = (const uint8_t *)s->text.p;
+  const uint8_t *t = s->text;
   size_t back = 1;
   if (!is_number(t, h))
     return false;
@@ -350,7 +352,7 @@ static bool is_json_number(const struct cb_redact_stream *s, const struct hit *h
   if (byte_before(s, h->start, back) != ':' || byte_before(s, h->start, back + 1) != '"' ||
       byte_before(s, h->start, back + 2) == '\\')
     return false;
-  return h->end == s->text.len || strchr(",} \t\r\n", t[h->end]);
+  return h->end == s->len || strchr(",} \t\r\n", t[h->end]);
 }
 
 /* Writes the step's text with markers; into NULL: only counts. */
@@ -371,8 +373,8 @@ static void put(struct writer *w, const void *p, size_t n)
 static size_t write_step(const struct cb_redact_stream *s, size_t cut, struct writer *w,
                          const char **found)
 {
-  const uint8_t *t = (const uint8_t *)s->text.p;
-  size_t len = s->text.len, covered = relative(s, s->covered), at = covered;
+  const uint8_t *t = s->text;
+  size_t len = s->len, covered = relative(s, s->covered), at = covered;
 
   for (size_t i = 0; i < s->hit_count; i++) {
     const struct hit *h = &s->hits[i];
@@ -406,8 +408,8 @@ static size_t write_step(const struct cb_redact_stream *s, size_t cut, struct wr
 /* An escape or a character that the end of the text cuts is kept until it is whole. */
 static size_t whole_tail(const struct cb_redact_stream *s, size_t cut)
 {
-  const uint8_t *t = (const uint8_t *)s->text.p;
-  size_t len = s->text.len, from = relative(s, s->covered), end;
+  const uint8_t *t = s->text;
+  size_t len = s->len, from = relative(s, s->covered), end;
   if (cut < len || len <= from)
     return cut;
   if (escape_around(t, len, from, len, &end) < len)
@@ -420,8 +422,8 @@ static size_t whole_tail(const struct cb_redact_stream *s, size_t cut)
  * what follows, and one that begins behind the place where it was recognised. */
 static size_t settle(const struct cb_redact_stream *s, size_t cut)
 {
-  const uint8_t *t = (const uint8_t *)s->text.p;
-  size_t len = s->text.len, was;
+  const uint8_t *t = s->text;
+  size_t len = s->len, was;
   do {
     size_t covered = relative(s, s->covered);
     was = cut;
@@ -444,7 +446,8 @@ static size_t settle(const struct cb_redact_stream *s, size_t cut)
 /* Works the text through. Nothing changes when it fails. */
 static int step(struct cb_redact_stream *s, bool final, struct cb_buf *out, struct cb_err *err)
 {
-  size_t len = s->text.len, cut = len;
+  bool in_place = s->text == (const uint8_t *)s->held.p;
+  size_t len = s->len, cut = len;
   struct shapes_after after;
 
   s->hit_count = 0;
@@ -458,6 +461,8 @@ static int step(struct cb_redact_stream *s, bool final, struct cb_buf *out, stru
   if (!final)
     cut = settle(s, cut);
 
+  if (!in_place && len > cut && cb_buf_reserve(&s->held, len - cut))
+    return cb_err_no_memory(err);
   struct writer w = { NULL, 0 };
   const char *found = s->found;
   write_step(s, cut, &w, &found);
@@ -487,7 +492,10 @@ static int step(struct cb_redact_stream *s, bool final, struct cb_buf *out, stru
   for (size_t i = 0; i < BEHIND; i++)
     s->behind[i] = byte_before(s, cut, BEHIND - i);
   s->base += cut;
-  cb_buf_drop_front(&s->text, cut);
+  if (in_place)
+    cb_buf_drop_front(&s->held, cut);
+  else if (len > cut)
+    cb_buf_add(&s->held, s->text + cut, len - cut); /* room was reserved */
   return CB_OK;
 }
 
@@ -501,7 +509,7 @@ int cb_redact_stream_new(struct cb_redact_stream **out, const struct cb_redactor
   if (!s)
     return cb_err_no_memory(err);
   s->r = r;
-  cb_buf_init(&s->text, SIZE_MAX / 4);
+  cb_buf_init(&s->held, SIZE_MAX / 4);
   return CB_OK;
 }
 
@@ -509,7 +517,7 @@ void cb_redact_stream_free(struct cb_redact_stream *s)
 {
   if (!s)
     return;
-  cb_buf_clear_wiped(&s->text);
+  cb_buf_clear_wiped(&s->held);
   cb_free(s->hits);
   cb_free_wiped(s, sizeof *s);
 }
@@ -522,23 +530,35 @@ int cb_redact_feed(struct cb_redact_stream *s, const void *p, size_t n, struct c
     taken = &ignored;
   *taken = 0;
   do {
-    size_t piece = n - *taken < SLICE ? n - *taken : SLICE;
-    if (cb_buf_add(&s->text, (const char *)p + *taken, piece))
+    const char *piece = (const char *)p + *taken;
+    size_t len = n - *taken < SLICE ? n - *taken : SLICE;
+    /* With nothing held, the caller's bytes are looked at where they are. */
+    bool held = s->held.len > 0;
+    if (held && cb_buf_add(&s->held, piece, len))
       return cb_err_no_memory(err);
-    *taken += piece;
+    if (held)
+      *taken += len;
+    s->text = (const uint8_t *)(held ? s->held.p : piece);
+    s->len = held ? s->held.len : len;
     int rc = step(s, false, out, err);
+    s->text = NULL;
     if (rc)
       return rc;
+    if (!held)
+      *taken += len;
   } while (*taken < n);
   return CB_OK;
 }
 
 int cb_redact_finish(struct cb_redact_stream *s, struct cb_buf *out, struct cb_err *err)
 {
+  s->text = (const uint8_t *)s->held.p;
+  s->len = s->held.len;
   int rc = step(s, true, out, err);
+  s->text = NULL;
   if (rc)
     return rc;
-  cb_buf_reset(&s->text);
+  cb_buf_reset(&s->held);
   s->base = s->covered = s->shape_end = 0;
   s->open.shape = CB_SHAPE_NONE;
   memset(s->behind, 0, sizeof s->behind);
@@ -547,7 +567,7 @@ int cb_redact_finish(struct cb_redact_stream *s, struct cb_buf *out, struct cb_e
 
 size_t cb_redact_held(const struct cb_redact_stream *s)
 {
-  return s->text.len;
+  return s->held.len;
 }
 
 const char *cb_redact_stream_found(const struct cb_redact_stream *s)
