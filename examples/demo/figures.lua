@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- The figures at the end of the demo: tokens, turns, whose milliseconds they were, and that no box
--- is left. Called by `run` with the run's id.
+-- is left. Called by `run` with the id of the run, and `scripted` when the model is.
 local client = require "crewbox.engine.client"
 local core = require "crewbox.core"
 local show = require "crewbox.cli.shell.show"
@@ -9,7 +9,7 @@ local BOX_GONE_MS = 10000
 
 local c = assert(client.open())
 local run = assert(c:find(arg[1]))
-print("agent     " .. show.figures(run))
+print(("agent     %s%s"):format(show.figures(run), arg[2] == "scripted" and " (as the script says)" or ""))
 
 local t = run.outcome.timing
 print(("crewbox   %d ms of its own: %d to pack the tree, %d until the agent ran, %d to collect, compare and store")

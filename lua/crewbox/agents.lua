@@ -165,6 +165,8 @@ end
 local function npm_install(loop, npm, package, version, dir, env)
   local argv = { npm, "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier",
     "--no-package-lock", "--omit=dev", "--include=optional", "--global=false", "--ignore-scripts=false",
+    -- npm's own waits between tries make "no network" take over a minute to say.
+    "--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000",
     "--loglevel=error", ("%s@%s"):format(package.npm, version) }
   local words = {}
   for k, v in pairs(env) do

@@ -148,6 +148,23 @@ describe("crewbox", function()
     assert.are.equal(o.id, json.decode(place.crewbox({ "wait", "--json", "last" }).out).id)
   end)
 
+  it("takes everything back on Ctrl-C before the run is handed over", function()
+    -- A git that does not answer keeps the packing of the tree from its end.
+    local repo = checkout()
+    os.execute("mkdir -p " .. place.dir .. "/slow")
+    shell.write(place.dir .. "/slow/git", "#!/bin/sh\n: >\"$HOME/asked\"\nexec sleep 60\n")
+    os.execute("chmod +x " .. place.dir .. "/slow/git")
+    local before = place.run { "sh", "-c", "ls " .. shell.quoted(place.state .. "/runs") }
+    local r = place.run { "sh", "-c", ([[
+      PATH=%s:$PATH %s/crewbox run --agent command true 2>err & pid=$!
+      i=0; until [ -e "$HOME/asked" ] || [ $i -ge 200 ]; do sleep 0.05; i=$((i+1)); done
+      kill -INT $pid; wait $pid; echo $?; cat err >&2; rm err]]):format(place.dir .. "/slow", os.getenv "CREWBOX_BUILD"), cwd = repo }
+    assert.are.equal("130\n", r.out, r.err)
+    assert.are.equal("crewbox: interrupted; nothing was started\n", r.err)
+    local after = place.run { "sh", "-c", "ls " .. shell.quoted(place.state .. "/runs") }
+    assert.are.equal(before.out, after.out)
+  end)
+
   it("leaves the run going on Ctrl-C and says how to get back", function()
     local r = place.run { "sh", "-c", ([[
       %s/crewbox run --no-repo --agent command 'echo up; while [ ! -e ~/stop ]; do sleep 0.1; done' 2>err & pid=$!

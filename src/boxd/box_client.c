@@ -2,6 +2,7 @@
  * box_client.c: the handle of a box: its life and its connection. */
 #include "boxd/box_client.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -520,6 +521,7 @@ int cb_box_start(struct cb_box **out, struct cb_boxes *boxes, const struct cb_bo
     cb_box_free(box);
     return rc;
   }
+  assert(box);
   box->stage = CB_BOX_CHECKING;
   if (boxes->isolation.ok)
     cb_box_prepare(box);
@@ -538,6 +540,7 @@ int cb_box_reattach(struct cb_box **out, struct cb_boxes *boxes, const struct cb
   int rc = cb_box_make(&box, boxes, spec, events, arg, err);
   if (rc)
     return rc;
+  assert(box);
   *out = box;
   if (cb_box_connect(box, &box->failure)) {
     cb_box_fail_soon(box);

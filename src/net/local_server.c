@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "net/local_server.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -196,7 +197,9 @@ static void free_answer(struct answer *a)
 static void answer_now(struct cb_io *io, void *arg)
 {
   struct answer *a = arg;
-  struct conn *c = find(lines_of(io), a->conn);
+  struct cb_lines *l = atomic_load(&io->lines);
+  assert(l); /* there was a connection to answer to */
+  struct conn *c = find(l, a->conn);
   if (c) {
     c->close_after = c->close_after || a->close;
     if (a->p && cb_buf_add(&c->out, a->p, a->n))

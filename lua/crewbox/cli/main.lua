@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- The command line: reads the words, finds the verb (one file each beside this one), turns its
 -- answer into an exit status and an error into one line on standard error.
-local VERBS = { "run", "runs", "logs", "wait", "result", "apply", "cancel", "agents", "engine", "env", "version" }
+local VERBS = { "run", "runs", "logs", "wait", "result", "apply", "cancel", "agents", "redact", "engine", "env", "version" }
 
 local argparse = require "argparse"
 local status = require "crewbox.cli.shell.status"
@@ -68,7 +68,10 @@ local M = {}
 --- @return number status
 function M.main(words)
   local ok, code = xpcall(run, traceback, words)
-  if not ok then
+  if not ok and tostring(code):find("^[^\n]*interrupted!") then -- the interpreter's own answer to Ctrl-C
+    io.stderr:write("crewbox: interrupted\n")
+    code = status.INTERRUPTED
+  elseif not ok then
     -- A defect of ours: the trace is what a report needs.
     io.stderr:write("crewbox: this is a defect, please report it: ", tostring(code), "\n")
     code = status.MISSING

@@ -128,6 +128,25 @@ local function tell_excluded(run)
   end
 end
 
+local TICK_MS = 100
+
+-- Starts the run. Ctrl-C before it is handed over takes everything back.
+local function start(client, request)
+  core.sys.catch_interrupt()
+  return client.loop:call(function()
+    local task = client.loop:spawn(client.run, client, request)
+    while not task.done do
+      task:join(TICK_MS)
+      if core.sys.interrupted() then task:cancel() end
+    end
+    local id, e = task:join()
+    if e and e.code == "cancelled" then
+      e = err.new("cancelled", "interrupted; nothing was started", { exit_status = status.INTERRUPTED })
+    end
+    return id, e
+  end)
+end
+
 function M.run(args)
   local request, e = request_of(args)
   if not request then return nil, e end
@@ -135,7 +154,7 @@ function M.run(args)
     local source = client.config.source
     if source and not source:find("^/") and not args.config then io.stderr:write("using ", source, "\n") end
     local id
-    id, e = client:run(request)
+    id, e = start(client, request)
     if not id then
       if e.code == "not_a_checkout" then
         e = err.new(e.code, e.message .. "; name one with --repo DIR, or run without one with --no-repo")

@@ -61,7 +61,7 @@ local sandbox = {
     default_timeout_seconds = { type = "number", default = 900, min = 60, max = 86400,
       doc = "lease of a box: how long it outlives an engine that has gone. Not a limit of a run" },
     default_pause_ttl_seconds = { type = "number", default = 1800, min = 0, max = 2592000,
-      doc = "how long a box waits, paused, for the answer to a question; 0 never holds one" },
+      doc = "how long a box waits, paused, for the answer to a question; a run of `crewbox run` asks none" },
     network = { type = "section", default = {}, doc = "what a box may reach",
       fields = {
         allow = { type = "list", default = {},
@@ -76,6 +76,12 @@ local sandbox = {
           fields = {
             max_turns = { type = "integer", min = 1, max = 100000, doc = "end the run after that many turns; default: none" },
             max_budget_usd = { type = "number", min = 0.01, max = 100000, doc = "end the run at that cost; default: none" },
+          } },
+        opencode = { type = "section", default = {}, doc = "OpenCode",
+          fields = {
+            max_turns = { type = "integer", min = 1, max = 100000, doc = "end the run after that many turns; default: 1000" },
+            max_budget_usd = { type = "number", min = 0.01, max = 100000,
+              doc = "end the run at that cost, for models whose prices OpenCode knows; default: none" },
           } },
         command = { type = "section", default = {}, doc = "any other program",
           fields = {

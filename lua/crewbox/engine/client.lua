@@ -78,6 +78,20 @@ local function waiting(fn)
   return function(self, ...) return self.loop:call(fn, self, ...) end
 end
 
+local function hand_over(self, prepared)
+  local key = self.config.providers.sandbox.api_key
+  local _, e = starter.ask(self, {
+    op = "run", id = prepared.id, claim = prepared.claim, env = prepared.values,
+    api_key = key ~= "" and key or nil, config = self.config_path,
+  })
+  if not e then return prepared.id end
+  -- Taken all the same, by an engine that died before it could say so: the next one goes on.
+  local row = self.store:run(prepared.id)
+  if row and row.epoch then return prepared.id end
+  prepare.undo(self, prepared)
+  return nil, e
+end
+
 --- Starts a run: checks, freezes the tree, writes the row, hands it to the engine (started when
 --- it is not there).
 --- @param request table see prepare.run
@@ -92,20 +106,8 @@ Client.run = waiting(function(self, request)
   local prepared
   prepared, e = prepare.run(self, request)
   if not prepared then return nil, e end
-  local key = self.config.providers.sandbox.api_key
-  local _
-  _, e = starter.ask(self, {
-    op = "run", id = prepared.id, claim = prepared.claim, env = prepared.values,
-    api_key = key ~= "" and key or nil, config = self.config_path,
-  })
-  if e then
-    -- Taken all the same, by an engine that died before it could say so: the next one goes on.
-    local row = self.store:run(prepared.id)
-    if row and row.epoch then return prepared.id end
-    prepare.undo(self, prepared)
-    return nil, e
-  end
-  return prepared.id
+  -- From here on the run is handed over or taken back, whatever becomes of who waits.
+  return self.loop:shield(hand_over, self, prepared)
 end)
 
 --- The run of an id, of the beginning of one, or "last".
