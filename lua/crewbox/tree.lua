@@ -220,15 +220,32 @@ function M.select(loop, dir)
   return selection
 end
 
+-- Takes what lies below `folder` out of a selection, when that is inside the checkout.
+local function leave_out(selection, folder, reason)
+  local real = core.sys.realpath(folder)
+  local inside = join(selection.root, "")
+  if not real or real:sub(1, #inside) ~= inside then return end
+  local prefix, kept = real:sub(#inside + 1) .. "/", {}
+  for _, path in ipairs(selection.paths) do
+    if path:sub(1, #prefix) ~= prefix then kept[#kept + 1] = path end
+  end
+  if #kept < #selection.paths then
+    selection.paths = kept
+    selection.excluded[#selection.excluded + 1] = { path = prefix, reason = reason }
+  end
+end
+
 --- Selects and packs: the files of the checkout as they are now, in `o.pack`.
 --- @async
---- @param o {repo: string, pack: string, max_bytes: number?, max_files: number?, exclude: string[]?}
+--- @param o {repo: string, pack: string, state: string?, max_bytes: number?, max_files: number?, exclude: string[]?}
+---   state: crewbox's own folder, left out should it lie in the checkout; exclude: shell patterns
 --- @return {root, digest, count, bytes, excluded: {path, reason}[], deleted: string[], head?, branch?}? frozen
 --- @return crewbox.Error? err as select; `too_large` (with `largest`), `conflict` with `reason` =
 ---   `changed_while_reading` and `path`
 function M.freeze(loop, o)
   local selection, e = M.select(loop, o.repo)
   if not selection then return nil, e end
+  if o.state then leave_out(selection, o.state, "never uploaded: crewbox's own state") end
   local frozen
   frozen, e = loop:await(core.tree_freeze(loop.io, {
     root = selection.root, paths = selection.paths, pack = o.pack,

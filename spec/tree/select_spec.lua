@@ -289,6 +289,17 @@ describe("tree.freeze", function()
     assert.equal("", trees.sh(out, "ls -A"))
   end)
 
+  it("leaves its own state out, should it lie in the checkout", function()
+    dir = trees.repository { a = "1" }
+    trees.write(dir, "state dir/runs/x", "1")
+    trees.write(dir, "state dirs", "1")
+    local f, e = freeze { state = dir .. "/state dir" }
+    assert.is_nil(e)
+    assert.equal(2, f.count)
+    assert.same({ ["state dir/"] = "never uploaded: crewbox's own state" }, reasons(f.excluded))
+    assert.equal(3, freeze({ state = out }).count)
+  end)
+
   it("says which file cannot be read", function()
     if core.sys.uid() == 0 then return end -- root reads everything
     dir = trees.repository { a = "1" }

@@ -23,6 +23,7 @@ M.CLAIM_S = 60                -- from the row to the engine taking it over
 
 local TITLE_MAX = 80
 local ENV_NAME = "^[%a_][%w_]*$"
+local ENV_MAX = 128 * 1024 -- of one NAME=VALUE with its NUL; execve refuses more
 
 -- ---- what is asked for -------------------------------------------------------------------
 
@@ -68,6 +69,10 @@ local function values_of(harness, request, environ)
     end
     value = tostring(value)
     if value:find("%z") then return nil, err.new("invalid", name .. " holds a NUL byte, which no environment can") end
+    if #name + #value + 2 > ENV_MAX then
+      return nil, err.new("too_large", ("%s has %d bytes, an environment variable can have %d at most")
+        :format(name, #value, ENV_MAX - #name - 2))
+    end
     if not M.is_utf8(value) then
       return nil, err.new("invalid", name .. " holds bytes that are no UTF-8 text: encode them, for instance as base64")
     end
@@ -152,7 +157,9 @@ end
 
 local function frozen(ctx, request, id)
   if not request.repo then return nil end
-  return tree.freeze(ctx.loop, { repo = request.repo, pack = paths.run_file(ctx.state, id, "tree.pack") })
+  return tree.freeze(ctx.loop, {
+    repo = request.repo, pack = paths.run_file(ctx.state, id, "tree.pack"), state = ctx.state,
+  })
 end
 
 --- @param ctx {loop, io, store, state, config, provider, environ}
@@ -178,10 +185,10 @@ function M.run(ctx, request)
   local for_setup
   for_setup, e = setup.values(sandbox.setup, ctx.environ)
   if not for_setup then return nil, e end
-  ok, e = harness:check(values)
+  ok, e = harness:check(values, request.model)
   if not ok then return nil, e end
   rules, e = network.rules {
-    endpoints = harness:endpoints(values), allow = sandbox.network.allow, remote = ctx.provider.remote,
+    endpoints = harness:endpoints(values, request.model), allow = sandbox.network.allow, remote = ctx.provider.remote,
   }
   if not rules then return nil, e end
   if harness.package and not ctx.provider.remote and sandbox.template == "" then
