@@ -77,6 +77,7 @@ describe("a run that cannot be", function()
   it("refuses a value that no environment can hold", function()
     says(refused { brief = "x", no_repo = true, agent = "command", env = { A = "a\0b" } }, "invalid", "NUL")
     says(refused { brief = "x", no_repo = true, agent = "command", env = { A = "a\255b" } }, "invalid", "UTF-8")
+    says(refused { brief = "x", no_repo = true, agent = "command", env = { A = ("a"):rep(131070) } }, "too_large", "131069")
   end)
 
   it("names the credentials that are missing", function()

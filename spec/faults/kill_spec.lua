@@ -2,6 +2,7 @@
 -- SIGKILL at every named point between the row and acceptance, and of every process that takes
 -- part. After each: the right typed outcome, accepted exactly once, no box and no process left.
 local core = require "crewbox.core"
+local crewbox = require "crewbox"
 local fault = require "crewbox.engine.fault"
 local starter = require "crewbox.engine.starter"
 local states = require "spec.support.state"
@@ -180,6 +181,25 @@ describe("a run", function()
       assert.equal("begun\ndone\n", s:read(id, "out.log"))
     end)
   end
+
+  it("goes to another engine when its own is stopped for longer than its lease (bug-D1)", function()
+    local id = assert(c:run { agent = "command", no_repo = true, brief = "echo begun; sleep 22; echo done" })
+    states.eventually("the agent", 30, function() return c:find(id).state == "running" end)
+    local first = c:find(id).claim_owner
+    local stopped = s:engine_pid()
+    core.sys.kill(stopped, "STOP")
+    local engine = assert(crewbox.open { state = s.state, config = s.config, environ = s:environ() })
+    local row = assert(assert(engine:get(id)):wait(90))
+    assert.equal("succeeded", row.state)
+    assert.is_true(row.epoch > 1)
+    core.sys.kill(stopped, "CONT")
+    -- Awake again it finds that the run is not its own any more, and leaves when it has nothing to do.
+    states.eventually("the end of the first engine", 60, function() return not core.sys.alive(stopped) end)
+    engine:close()
+    assert.is_not.equal(first, nil)
+    assert.equal("begun\ndone\n", s:read(id, "out.log"))
+    assert.equal(1, states.count(s:events(id), "run_finished"))
+  end)
 
   it("is cancelled with everything it started", function()
     local id = assert(c:run { agent = "command", no_repo = true,

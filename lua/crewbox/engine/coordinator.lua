@@ -189,7 +189,8 @@ function M.settle(job, finish)
   local s = finish.state or {}
   local outcome = job.reader:finish {
     exit = s.exit, signal = s.signal, why = s.why, findings = findings, stderr = tail(file(job, "err.log"), STDERR_TAIL),
-    stopped_after_terminal = job.stopping == "terminal" and s.why == "stopped",
+    -- An engine that is gone now may have asked for the end: the stream says whether it was after the last word.
+    stopped_after_terminal = s.why == "stopped" and job.stopping ~= "cancel" and job.reader:terminal(),
   }
   outcome.notes = outcome.notes or {}
   for _, text in ipairs(notes) do outcome.notes[#outcome.notes + 1] = text end

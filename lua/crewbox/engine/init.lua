@@ -52,6 +52,7 @@ function M.open(o)
     changed = o.loop:signal(), -- a job began or ended
     sweep_now = o.loop:signal(),
     restoring = false, -- the box server is being looked after
+    retired = false,   -- takes no more runs
     closing = false,
     dead = false,      -- another engine declared us dead
   }, Engine)
@@ -140,7 +141,7 @@ end
 --- @return crewbox.Error? err `already_claimed`
 --- @async
 function Engine:adopt(id, o)
-  if self.closing or self.dead then return nil, err.new("closed", "the engine is leaving") end
+  if self.closing or self.dead or self.retired then return nil, err.new("closed", "the engine is leaving") end
   if self.jobs[id] then return self.jobs[id] end
   local row, e = self.store:claim_run(id, self.fence, core.sys.wall(), o.from)
   if not row then return nil, e end
@@ -225,6 +226,42 @@ end
 
 local LEAVE_MS = 5000
 
+--- Takes no more runs; those it has go on.
+function Engine:retire()
+  if self.retired then return end
+  self.retired = true
+  if self.tasks[2] then self.tasks[2]:cancel() end -- the sweep
+end
+
+-- Whether only this process knows what the agent is to be started with.
+local function holds_values(j)
+  return j.row.state == "preparing" and #j.row.env_names > 0 and j.values ~= nil
+end
+
+--- Lets go of every run that another engine can go on with, now; with the others, which would end
+--- as `credentials_gone`, as soon as their agents are started, or when the time is over.
+--- @async
+function Engine:hand_over(timeout_ms)
+  self:retire()
+  local deadline = core.sys.now_ms() + timeout_ms
+  repeat
+    local waits = false
+    for id, j in pairs(self.jobs) do
+      if holds_values(j) then
+        waits = true
+      elseif not j.let_go then
+        j.let_go = true
+        self.loop:spawn(function()
+          j:leave()
+          j.task:join(LEAVE_MS)
+          self.store:release_run(id, self.fence)
+        end)
+      end
+    end
+    if waits then self.changed:wait(50) end
+  until not waits or core.sys.now_ms() > deadline
+end
+
 --- Stops claiming, lets go of its runs and releases what it holds. Runs go on in their boxes.
 --- @async
 function Engine:close()
@@ -234,11 +271,9 @@ function Engine:close()
   local ended = {}
   for _, j in pairs(self.jobs) do
     if j.task then
-      j.task:cancel()
+      j:leave()
       ended[#ended + 1] = j.task
     end
-    if j.keeper then j.keeper:cancel() end
-    if j.stopper then j.stopper:cancel() end
   end
   for _, task in ipairs(ended) do task:join(LEAVE_MS) end
   self.store:drop_engine(self.fence.owner)

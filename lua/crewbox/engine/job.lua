@@ -48,7 +48,8 @@ function M.new(engine, row, o)
     run_dir = nil,
     as_root = false,     -- the supervisor runs as root of the box
     reader = nil,        -- of the harness
-    stopping = nil,      -- why a stop was asked: "cancel", "terminal"
+    stopping = nil,      -- why a stop was asked: "cancel", "loop", "terminal"
+    stop_sent = false,   -- the box has been told, or the box server is being told
     over = false,        -- nothing of the run goes on in its box
     began_ms = core.sys.now_ms(),
     task = nil,

@@ -22,7 +22,7 @@ local function open_logs(job)
   job.out = log.open(paths.run_file(state, job.id, "out.log"), job.redactor, row.out_offset, p.out_size or 0)
   job.err = log.open(paths.run_file(state, job.id, "err.log"), job.redactor, row.err_offset, p.err_size or 0)
   -- The reader is made anew from what is stored: it stands where it stood.
-  job.reader = job.harness:reader()
+  job.reader = job.harness:reader(job.row.options.harness)
   for bytes in job.out:pieces() do job.reader:feed(bytes) end
 end
 
@@ -76,13 +76,23 @@ local function store_progress(job, state)
   return true
 end
 
+-- Where the reader has seen the last word, or a loop that the agent does not leave by itself.
+local function ask_for_end(job)
+  local why = job.reader.stop_reason and job.reader:stop_reason()
+  if why then
+    if stop.ask(job, "loop", 0) then events.tell(job, "agent_stopped", { why = job.redactor:mask(why):sub(1, ACTION_MAX) }) end
+  elseif job.reader:terminal() then
+    stop.ask(job, "terminal", (job.harness.grace_s or 10) * 1000)
+  else
+    stop.withdraw(job, "terminal") -- it went on after what looked like its last word
+  end
+end
+
 local function on_progress(job, event)
   local ok, e = add(job, "out", event.out or "", event.gaps)
   if ok then ok, e = add(job, "err", event.err or "", event.gaps) end
   if not ok then return nil, e end
-  if job.reader:terminal() and not job.stopping then
-    stop.ask(job, "terminal", (job.harness.grace_s or 10) * 1000)
-  end
+  ask_for_end(job)
   return store_progress(job, event.state or {})
 end
 

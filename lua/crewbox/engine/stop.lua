@@ -21,6 +21,7 @@ local function work(job, delay_ms)
     if job.over or not loop:sleep(50) then return end
   end
   if job.over then return end
+  job.stop_sent = true
   if write(job) then
     job:poke()
     if not loop:sleep(HONOUR_MS) then return end
@@ -31,14 +32,28 @@ local function work(job, delay_ms)
   job:poke()
 end
 
---- Asks for the end of what runs. A person's wish replaces the engine's own.
---- @param why "cancel"|"terminal"
+-- What replaces what: a person's wish everything, a loop the wait for an end.
+local WEIGHT = { terminal = 1, loop = 2, cancel = 3 }
+
+--- Asks for the end of what runs.
+--- @param why "cancel"|"loop"|"terminal"
 --- @param delay_ms number
+--- @return boolean asked  false when it was asked for already
 function M.ask(job, why, delay_ms)
-  if job.stopping == "cancel" or job.stopping == why then return end
+  if job.stopping and WEIGHT[job.stopping] >= WEIGHT[why] then return false end
   job.stopping = why
   if job.stopper then job.stopper:cancel() end
   job.stopper = job.engine.loop:spawn(work, job, delay_ms)
+  return true
+end
+
+--- Takes back a request whose delay has not passed; one that has reached the box stands.
+--- @param why "terminal"
+function M.withdraw(job, why)
+  if job.stopping ~= why or job.stop_sent then return end
+  job.stopping = nil
+  if job.stopper then job.stopper:cancel() end
+  job.stopper = nil
 end
 
 return M
