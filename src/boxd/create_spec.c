@@ -256,8 +256,9 @@ static int read_env(struct cb_create_spec *s, json_t *body, struct cb_err *err)
   json_object_foreach(given, key, value)
   {
     if (!cb_env_name_ok(key)) {
-      json_decref(given);
-      return cb_err_set(err, CB_INVALID, "envVars: \"%.100s\" is not a variable's name", key);
+      rc = cb_err_set(err, CB_INVALID, "envVars: \"%.100s\" is not a variable's name", key);
+      json_decref(given); /* key lives in it */
+      return rc;
     }
   }
   s->env = s->template.env ? json_copy(s->template.env) : json_object();
