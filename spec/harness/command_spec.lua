@@ -45,7 +45,7 @@ end)
 
 describe("the list of harnesses", function()
   it("gives each by its public name and names them in the error", function()
-    assert.same({ "claude-code", "command" }, harness.names())
+    assert.same({ "claude-code", "command", "opencode" }, harness.names())
     for _, name in ipairs(harness.names()) do assert.equal(name, harness.get(name).name) end
     local h, e = harness.get "clade-code"
     assert.is_nil(h)

@@ -4,8 +4,10 @@
 -- one JSON object a line; the truth about the outcome is the last `result` line's `is_error`
 -- together with the exit status, never its `subtype` alone.
 local err = require "crewbox.err"
-local json = require "crewbox.json"
 local lines = require "crewbox.harness.lines"
+local words = require "crewbox.harness.words"
+
+local first_line, is_table, number, text = words.first_line, words.is_table, words.number, words.text
 
 local M = {
   name = "claude-code",
@@ -82,34 +84,6 @@ end
 local Reader = {}
 Reader.__index = Reader
 
-local ACTION_FIELDS = { "command", "file_path", "path", "pattern", "description", "prompt", "url" }
-local ACTION_MAX = 120
-
-local function first_line(s, max)
-  s = lines.plain((s:match("^%s*([^\r\n]*)") or ""))
-  if #s <= max then return s end
-  local cut = s:sub(1, max)
-  -- never half a character
-  cut = cut:gsub("[\192-\255][\128-\191]*$", function(last)
-    local want = last:byte() >= 240 and 4 or last:byte() >= 224 and 3 or 2
-    return #last == want and last or ""
-  end)
-  return cut .. "..."
-end
-
-local function is_table(v) return type(v) == "table" and v ~= json.null end
-local function number(v) return type(v) == "number" and v or 0 end
-local function text(v) return type(v) == "string" and v or nil end
-
-local function describe(block)
-  local name = text(block.name) or "tool"
-  local input = is_table(block.input) and block.input or {}
-  for _, field in ipairs(ACTION_FIELDS) do
-    if text(input[field]) then return name .. ": " .. first_line(input[field], ACTION_MAX) end
-  end
-  return name
-end
-
 --- A reader of one run's stdout.
 function M:reader()
   return setmetatable({
@@ -153,9 +127,9 @@ function handlers.assistant(r, o)
   end
   for _, block in ipairs(is_table(message.content) and message.content or {}) do
     if is_table(block) and block.type == "tool_use" then
-      r.action = describe(block)
+      r.action = words.call(block.name, block.input)
     elseif is_table(block) and block.type == "text" and text(block.text) then
-      r.action = first_line(block.text, ACTION_MAX)
+      r.action = first_line(block.text, words.ACTION_MAX)
     end
   end
 end
@@ -165,11 +139,8 @@ function handlers.result(r, o)
 end
 
 function Reader:line(raw)
-  local line = lines.plain(raw)
-  local from = line:find("{", 1, true)
-  if not from then return end
-  local o = json.decode(line:sub(from))
-  if not is_table(o) or not text(o.type) then return end
+  local o = words.event(raw)
+  if not o then return end
   self.session_id = text(o.session_id) or self.session_id
   local handle = handlers[o.type]
   if handle then handle(self, o) end -- types we do not know come with every version

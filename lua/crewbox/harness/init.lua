@@ -10,6 +10,7 @@ local M = {}
 local modules = {
   ["claude-code"] = "crewbox.harness.claude_code",
   ["command"] = "crewbox.harness.command",
+  ["opencode"] = "crewbox.harness.opencode",
 }
 
 --- Names of all harnesses, sorted.
