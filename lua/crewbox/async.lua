@@ -87,6 +87,13 @@ function Loop:task()
   return thread and self.tasks[thread] or nil
 end
 
+-- Whether the caller is no task, but in a host that owns the loop: there it can wait for a task
+-- that waits in its place (a request of nginx). Elsewhere waiting outside a task is a mistake: it
+-- would drive the loop from within whatever called.
+local function is_guest(loop)
+  return loop.host.owns_loop == true and loop:task() == nil
+end
+
 local function here(loop, what)
   local task = loop:task()
   if not task then error(what .. " outside a task: use loop:call", 3) end
@@ -119,6 +126,7 @@ end
 --- (`failed`, with `traceback`), or when this wait ended first.
 function Task:join(timeout_ms)
   local loop = self.loop
+  if not self.done and is_guest(loop) then return loop:call(self.join, self, timeout_ms) end
   if not self.done then
     local task = here(loop, "join")
     local deadline = deadline_of(loop, timeout_ms)
@@ -208,6 +216,7 @@ end
 --- @return crewbox.Error? err
 function Loop:await(op, timeout_ms)
   if op == nil then return nil, timeout_ms end
+  if is_guest(self) then return self:call(self.await, self, op, timeout_ms) end
   local c, why = take(self, op, deadline_of(self, timeout_ms))
   if not c then
     self:drop(op)
@@ -225,6 +234,7 @@ Stream.__index = Stream
 --- `timeout` or `cancelled`, when this wait ended first (which does not end it).
 function Stream:next(timeout_ms)
   if self.ended then return nil end
+  if is_guest(self.loop) then return self.loop:call(self.next, self, timeout_ms) end
   local c, why = take(self.loop, self.op, deadline_of(self.loop, timeout_ms))
   if not c then return nil, why end
   if not c.more then self.ended = true end
@@ -251,6 +261,7 @@ Stream.__call = function(self) return self:next() end
 --- @return true? slept
 --- @return crewbox.Error? err `cancelled` or `timeout`
 function Loop:sleep(ms)
+  if is_guest(self) then return self:call(self.sleep, self, ms) end
   local task = here(self, "sleep")
   local deadline = deadline_of(self, ms)
   while true do
@@ -287,6 +298,7 @@ end
 --- @return crewbox.Error? err `timeout` or `cancelled`
 function Signal:wait(timeout_ms)
   local loop = self.loop
+  if is_guest(loop) then return loop:call(self.wait, self, timeout_ms) end
   local task = here(loop, "wait")
   local deadline = deadline_of(loop, timeout_ms)
   if self.fired then
@@ -380,12 +392,13 @@ function Loop:scope(fn)
 end
 
 --- Calls fn(...) and waits for it: from within a task directly, from outside by driving the
---- host until it has returned (other tasks run meanwhile). Raises what fn raises.
+--- host until it has returned (other tasks run meanwhile), or, where the host owns the loop, by
+--- waiting for a task of the loop. Raises what fn raises.
 function Loop:call(fn, ...)
   if self:task() then return fn(...) end
   local task = self:spawn(fn, ...)
   task.quiet = true
-  self.host:drive(function() return task.done end)
+  self.host:drive(function() return task.done end, task.joiners)
   if task.error then error(task.error.traceback, 0) end
   return unpack(task.results, 1, task.results.n)
 end

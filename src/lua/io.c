@@ -10,6 +10,7 @@
 #include "net/io.h"
 #include "net/local_server.h"
 #include "net/process.h"
+#include "net/wake_socket.h"
 
 #define IO_MT "crewbox.io"
 
@@ -531,6 +532,19 @@ static int io_fd(lua_State *L)
   return 1;
 }
 
+static int io_wake_socket(lua_State *L)
+{
+  struct cb_err err = CB_ERR_INIT;
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  const char *path = luaL_checkstring(L, 2);
+  if (!io)
+    return closed(L);
+  if (cb_wake_socket(io, path, &err))
+    return cb_lua_fail(L, &err);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
 static int io_step(lua_State *L)
 {
   struct l_io *ud = check(L);
@@ -678,6 +692,7 @@ static const luaL_Reg methods[] = {
   { "cancel", io_cancel }, { "close", io_close }, { "sleep", io_sleep },
   { "http", io_http },     { "spawn", io_spawn }, { "serve", io_serve },
   { "answer", io_answer }, { "ask", io_ask },     { "work_count", io_work_count },
+  { "wake_socket", io_wake_socket },
   { NULL, NULL },
 };
 

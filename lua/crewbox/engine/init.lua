@@ -233,6 +233,13 @@ function Engine:retire()
   if self.tasks[2] then self.tasks[2]:cancel() end -- the sweep
 end
 
+-- The tasks of a run end; the run goes on in its box.
+local function stop_working(j)
+  for _, task in ipairs { j.task or false, j.keeper or false, j.stopper or false } do
+    if task then task:cancel() end
+  end
+end
+
 -- Whether only this process knows what the agent is to be started with.
 local function holds_values(j)
   return j.row.state == "preparing" and #j.row.env_names > 0 and j.values ~= nil
@@ -252,7 +259,7 @@ function Engine:hand_over(timeout_ms)
       elseif not j.let_go then
         j.let_go = true
         self.loop:spawn(function()
-          j:leave()
+          stop_working(j)
           j.task:join(LEAVE_MS)
           self.store:release_run(id, self.fence)
         end)
@@ -271,7 +278,7 @@ function Engine:close()
   local ended = {}
   for _, j in pairs(self.jobs) do
     if j.task then
-      j:leave()
+      stop_working(j)
       ended[#ended + 1] = j.task
     end
   end

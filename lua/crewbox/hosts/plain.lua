@@ -8,8 +8,11 @@
 --                                ms milliseconds, false. A wake that comes first is not lost
 --   host:wake(thread)            never runs the thread at once
 --   host:now_ms() -> number      monotonic
---   host:drive(done)             [outside a thread] lets threads run until done() is true; a host
---                                that owns the loop itself raises
+--   host:drive(done, wakes)      [outside a thread] lets threads run until done() is true. A host
+--                                that owns the loop itself suspends the caller instead, and adds a
+--                                thread for it to the list `wakes`: its threads are woken when
+--                                done() may have become true
+--   host.owns_loop               true: threads run whenever the host does, not only in drive
 --   host.deliver                 set by async: called with each completion of io:drain()
 --   host.failed(thread, message) set by async: a thread died; message holds its traceback
 local core = require "crewbox.core"
