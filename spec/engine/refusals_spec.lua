@@ -54,6 +54,15 @@ describe("a run that cannot be", function()
     says(refused { brief = ("x"):rep(prepare.BRIEF_MAX + 1), no_repo = true, agent = "command" }, "too_large", "most")
   end)
 
+  it("takes no secret in the brief, in any form, and does not repeat it", function()
+    local value = "zq9-FAKE+tok/en=77$x"
+    for _, brief in ipairs { "use " .. value, "curl -H 'Authorization: Basic enE5LUZBS0UrdG9rL2VuPTc3JHg='" } do
+      local e = refused({ brief = brief, no_repo = true, agent = "command", env = { "TOK" } }, { TOK = value })
+      says(e, "contains_secret", "write $TOK instead")
+      assert.is_nil(e.message:find("zq9", 1, true))
+    end
+  end)
+
   it("wants a checkout or the word that there is none", function()
     says(refused { brief = "x", agent = "command" }, "invalid", "--no-repo")
   end)

@@ -91,6 +91,15 @@ local function check_brief(brief)
   return true
 end
 
+-- A secret belongs in the agent's environment; in the brief it would lie on disk here and in the
+-- box, and go to the model.
+local function check_no_secret(brief, redactor)
+  local name = redactor:find(brief)
+  if not name then return true end
+  return nil, err.new("contains_secret", ("the brief holds the value of %s: write $%s instead, the agent has it in its environment")
+    :format(name, name))
+end
+
 local function title_of(request, redactor)
   local title = request.title or request.brief
   title = redactor:mask(title:sub(1, 4096))
@@ -198,12 +207,15 @@ function M.run(ctx, request)
   ok, e = check_space(ctx.state)
   if not ok then return nil, e end
   for name, value in pairs(for_setup) do values[name] = value end
+  local redactor = secrets.redactor(secrets.list(values, harness.settings))
+  ok, e = check_no_secret(request.brief, redactor)
+  if not ok then return nil, e end
 
   local id = "r" .. core.sys.random_id(12)
   local folder = paths.run(ctx.state, id)
   local prepared
   prepared, e = M.store(ctx, request, {
-    id = id, folder = folder, harness = harness, values = values, rules = rules, began = began,
+    id = id, folder = folder, harness = harness, values = values, redactor = redactor, rules = rules, began = began,
   })
   if not prepared then core.sys.rmtree(folder) end
   return prepared, e
@@ -211,7 +223,6 @@ end
 
 -- What lies on disk and in the row. The caller removes the folder when this fails.
 function M.store(ctx, request, o)
-  local redactor = secrets.redactor(secrets.list(o.values, o.harness.settings))
   local ok, e = core.sys.mkdirs(o.folder, 448) -- 0700
   if not ok then return nil, e end
   ok, e = core.sys.write_file(paths.run_file(ctx.state, o.id, "brief"), request.brief, 384, true)
@@ -239,7 +250,7 @@ function M.store(ctx, request, o)
     tree = pack and { digest = pack.digest, count = pack.count, bytes = pack.bytes, excluded = pack.excluded } or nil,
   }
   ok, e = ctx.store:add_run({
-    id = o.id, kind = "agent", agent = o.harness.name, model = request.model, title = title_of(request, redactor),
+    id = o.id, kind = "agent", agent = o.harness.name, model = request.model, title = title_of(request, o.redactor),
     repo = pack and pack.root or request.repo, options = options, env_names = names, claim_owner = claim, claim_s = M.CLAIM_S,
   }, core.sys.wall())
   if not ok then return nil, e end
