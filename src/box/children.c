@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/drop_user.h"
 #include "base/fd.h"
+#include "base/signals.h"
 #include "box/control.h"
 #include "box/protocol.h"
 #include "wire/record.h"
@@ -179,7 +180,6 @@ static _Noreturn void child(const struct launch *l, int status_fd)
 {
   struct cb_drop_user to = { CB_BOX_USER_UID, CB_BOX_USER_UID, -1 };
   struct cb_drop_failure why;
-  sigset_t none;
 
   setsid();
   /* Above the standard three, then in place: any of the five may have a low number. */
@@ -197,10 +197,7 @@ static _Noreturn void child(const struct launch *l, int status_fd)
   /* All of pid 1's descriptors go before anything below makes this process inspectable. */
   if (syscall(SYS_close_range, 4, ~0u, 0) < 0)
     give_up(3, "close descriptors", errno, false);
-  for (int sig = 1; sig < NSIG; sig++)
-    signal(sig, SIG_DFL);
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
+  cb_signals_default();
   umask(022);
   if (l->as_user && cb_drop_user(&to, &why) < 0)
     give_up(3, why.step, why.sys, false);

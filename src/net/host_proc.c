@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/signals.h"
 
 enum { LOG_TAIL = 2048, LOG_WORDS = 300 };
 
@@ -145,18 +146,6 @@ static void close_on_exec_above(int least)
     fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-static void default_signals(void)
-{
-  struct sigaction sa;
-  sigset_t none;
-  memset(&sa, 0, sizeof sa);
-  sa.sa_handler = SIG_DFL;
-  for (int sig = 1; sig < NSIG; sig++)
-    sigaction(sig, &sa, NULL);
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 /* In the grandchild. */
 __attribute__((noreturn)) static void become(const struct plan *p)
 {
@@ -164,7 +153,7 @@ __attribute__((noreturn)) static void become(const struct plan *p)
     tell(p, errno);
     _exit(127);
   }
-  default_signals();
+  cb_signals_default();
   close_on_exec_above(3);
   tell(p, 0);
   execve(p->path, p->argv, p->env);

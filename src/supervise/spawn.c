@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/path.h"
+#include "base/signals.h"
 
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
 
@@ -35,15 +36,6 @@ static void fail(int report, const char *step, int sys)
   f.sys = sys;
   ssize_t n = write(report, &f, sizeof f); /* less than PIPE_BUF: all or nothing */
   _exit(n == sizeof f ? 127 : 126);
-}
-
-static void reset_signals(void)
-{
-  sigset_t none;
-  for (int sig = 1; sig < NSIG; sig++)
-    signal(sig, SIG_DFL);
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 /* Everything above stderr goes at exec; the report pipe must live until then. */
@@ -136,7 +128,7 @@ static void child(const struct cb_sup_spawn *s, int report, pid_t parent)
     fail(report, "pdeathsig", errno);
   if (getppid() != parent)
     _exit(126);
-  reset_signals();
+  cb_signals_default();
   fail(report, "exec", run_program(s->argv, s->env));
 }
 
