@@ -124,7 +124,8 @@ describe("an engine in a Lua program", function()
     local repo = s:checkout { ["a.txt"] = "a\n" }
     local r = assert(engine:run { agent = "command", repo = repo, env = { TOKEN = SECRET },
       brief = 'test -n "$TOKEN" || exit 9; echo "it is $TOKEN"; echo "$TOKEN" >&2; printf "%s" "$TOKEN" | base64; ' ..
-        'sleep 4; echo "see $TOKEN" > ~/.crewbox/findings.md' }) -- last: that file is the agent's own
+        -- last, and only when we have looked: that file is the agent's own
+        'until [ -e ~/looked ]; do sleep 0.1; done; echo "see $TOKEN" > ~/.crewbox/findings.md' })
     -- Look while it runs: the state folder holds the box's folders too.
     local looks = 0
     states.eventually("the agent", 30, function()
@@ -138,6 +139,7 @@ describe("an engine in a Lua program", function()
     end)
     assert.is_true(looks > 0)
     local found = sh(("grep -rlaF -e '%s' -e '%s' '%s' 2>/dev/null"):format(SECRET, "enE5LUZBS0UrdG9rL2VuPTc3JH", s.dir))
+    sh(("for home in '%s'/boxd/boxes/*/home; do : >\"$home/looked\"; done"):format(s.state))
     assert.equal("", found)
     local row = assert(r:wait(60))
     assert.equal("succeeded", row.state)
@@ -207,6 +209,23 @@ describe("an engine in a Lua program", function()
     local row = assert(r:wait(60))
     assert.equal("cancelled", row.state)
     assert.is_false(r:cancel())
+  end)
+
+  it("tells that an agent was stopped, and can still end it (bug-B5)", function()
+    local r = assert(engine:run { agent = "command", no_repo = true, brief = "echo begun; kill -STOP $$" })
+    local function stalled()
+      for _, event in ipairs(r:events()) do
+        if event.event == "stalled" then return event end
+      end
+    end
+    states.eventually("the word that it is stopped", 60, function()
+      engine.loop:call(engine.loop.sleep, engine.loop, 20)
+      return stalled()
+    end)
+    assert.equal("stopped", stalled().why)
+    assert.equal("running", r:row().state)
+    assert.is_true(r:cancel())
+    assert.equal("cancelled", assert(r:wait(60)).state)
   end)
 
   it("brings back all of five runs that ended while the host was busy (bug-D3)", function()
