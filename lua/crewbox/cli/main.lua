@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- The command line: reads the words, finds the verb (one file each beside this one), turns its
 -- answer into an exit status and an error into one line on standard error.
-local VERBS = { "run", "runs", "logs", "wait", "result", "apply", "cancel", "agents", "redact", "engine", "env", "version" }
+local VERBS = { "run", "runs", "logs", "wait", "result", "apply", "cancel", "agents", "redact", "doctor", "engine", "env", "version" }
 
 local argparse = require "argparse"
 local status = require "crewbox.cli.shell.status"

@@ -81,7 +81,21 @@ local function kind_of(line)
   return line:find("^%-?%d[%d.eE+-]*[ \t\r\n]*$", first) and "number" or "other"
 end
 
-local function last_line(bytes) return bytes:sub(bytes:match(".*\n()[^\n]") or 1) end
+-- Place of the last newline up to `stop`, from the end on: a greedy pattern walks all of a piece.
+local WINDOW = 1024
+local function last_newline(s, stop)
+  while stop > 0 do
+    local from = math.max(1, stop - WINDOW + 1)
+    local found, at = nil, s:find("\n", from, true)
+    while at and at <= stop do
+      found, at = at, s:find("\n", at + 1, true)
+    end
+    if found then return found end
+    stop = from - 1
+  end
+end
+
+local function last_line(bytes) return bytes:sub((last_newline(bytes, #bytes - 1) or 0) + 1) end
 
 local function is_json(text) return json.decode(text) ~= nil end
 
@@ -106,31 +120,52 @@ function Lines:settle()
   if not self.at_start then self:put "\n" end
 end
 
+-- A line as it goes out; `line` and `masked` have the same ending.
+local function mended(line, masked)
+  if masked == line or kind_of(line) == "other" or not is_json(line) then return masked end
+  local text = masked:gsub("[\r\n]+$", "")
+  if not text:find("\n", 1, true) and is_json(text) then return masked end
+  return replacement(masked) .. line:match("[\r\n]*$", math.max(1, #line - 1))
+end
+
 function Lines:record(line)
   self:settle()
-  local ending = line:match("[\r\n]*$", math.max(1, #line - 1))
-  local text = line:sub(1, #line - #ending)
-  local masked = self.records:feed(text) .. self.records:finish()
-  if masked ~= text and is_json(text) and not (is_json(masked) and not masked:find("\n", 1, true)) then
-    masked = replacement(masked)
-  end
-  self:put(masked .. ending)
+  self:put(mended(line, self.records:feed(line) .. self.records:finish()))
 end
 
 function Lines:number(line)
   local masked = self.redactor:mask(line)
   if masked == line then return self:other(line) end
   self:settle()
-  self:put(replacement(masked) .. line:match("[\r\n]*$"))
+  self:put(mended(line, masked))
+end
+
+-- The lines of a piece and of its masked form, told apart at the markers: what lies between two is
+-- the same in both. nil when a marker has taken the end of a line.
+local function paired(bytes, masked)
+  local out, i, j = {}, 1, 1
+  while j <= #masked do
+    local marker = masked:find(MARKER, j, true)
+    local start = marker and math.max(j, (last_newline(masked, marker) or 0) + 1) or #masked + 1
+    out[#out + 1] = masked:sub(j, start - 1)
+    i, j = i + start - j, start
+    if marker then
+      local line_end, masked_end = bytes:find("\n", i, true) or #bytes, masked:find("\n", j, true) or #masked
+      out[#out + 1] = mended(bytes:sub(i, line_end), masked:sub(j, masked_end))
+      i, j = line_end + 1, masked_end + 1
+    end
+  end
+  return i == #bytes + 1 and table.concat(out) or nil
 end
 
 -- One or more whole lines.
 function Lines:whole(bytes)
-  -- Mostly there is nothing to mask in a piece; then its lines need not be looked at. Its last line
-  -- must be a record, or something may begin in it that the next piece ends.
-  if self.idle and self.at_start and kind_of(last_line(bytes)) == "record" and self.redactor:mask(bytes) == bytes then
-    self:put(bytes)
-    return
+  -- Mostly a piece can be taken at once. Its last line must be a record, or something may begin in
+  -- it that the next piece ends.
+  if self.idle and self.at_start and kind_of(last_line(bytes)) == "record" then
+    local masked = self.redactor:mask(bytes)
+    local clean = masked == bytes and bytes or paired(bytes, masked)
+    if clean then return self:put(clean) end
   end
   local at, run = 1, nil -- run: where a stretch of other lines began
   local function other_until(stop)
@@ -162,7 +197,7 @@ function Lines:feed(bytes)
     self.too_long = false
     bytes = bytes:sub(stop + 1)
   end
-  local last = bytes:match(".*()\n")
+  local last = last_newline(bytes, #bytes)
   if last then
     self.held[#self.held + 1] = bytes:sub(1, last)
     self:whole(table.concat(self.held))
