@@ -66,19 +66,25 @@ end
 --- Checks a configuration that is already a table, for instance one an embedding host made.
 --- @param value table
 --- @param o {env: table<string, string>?, source: string?}?
---- @return crewbox.Config? config  with all defaults: `config.providers.sandbox`
+--- @return crewbox.Config? config  with all defaults: `config.providers.sandbox`; `references` is the
+---   set of environment names that `${VAR}` in it asked for
 --- @return crewbox.Error? err `invalid`
 function M.check(value, o)
   o = o or {}
   local env = o.env or core.sys.environ()
   local prefix = o.source and o.source .. ": " or ""
-  local config, problem = check.check(value, schema, function(text) return core.resolve(text, env) end)
+  local references = {}
+  local config, problem = check.check(value, schema, function(text)
+    for _, name in ipairs(core.references(text)) do references[name] = true end
+    return core.resolve(text, env)
+  end)
   if not config then return nil, err.new("invalid", prefix .. problem) end
   local sandbox = config.providers.sandbox
   local ok
   ok, problem = across_fields(sandbox)
   if not ok then return nil, err.new("invalid", prefix .. problem) end
   if sandbox.type == "e2b" and sandbox.api_key == "" then sandbox.api_key = env.E2B_API_KEY or "" end
+  config.references = references
   return config
 end
 

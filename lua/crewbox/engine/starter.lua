@@ -12,21 +12,25 @@ local ASK_MS = 10000
 local START_MS = 20000
 local TRIES = 5
 
--- What the engine needs of the caller's environment. Credentials of runs are not among it: they
--- go over the socket.
+-- What the engine needs of the caller's environment, beside what the configuration refers to.
+-- Credentials of runs are not among it: they go over the socket.
 local KEEP = { "^PATH$", "^HOME$", "^USER$", "^LOGNAME$", "^LANG$", "^LC_", "^TMPDIR$", "^TZ$", "^XDG_", "^CREWBOX_",
   "^LUA_", "^E2B_", "_[pP][rR][oO][xX][yY]$", "^SSL_CERT_", "^CURL_CA_BUNDLE$", "^LD_LIBRARY_PATH$", "^ASAN_OPTIONS$",
   "^LSAN_OPTIONS$" }
 
+local function is_kept(name, references)
+  if references[name] then return true end
+  for _, pattern in ipairs(KEEP) do
+    if name:find(pattern) then return true end
+  end
+  return false
+end
+
 local function environment(ctx)
   local env = {}
+  local references = ctx.config and ctx.config.references or {}
   for name, value in pairs(ctx.environ or core.sys.environ()) do
-    for _, pattern in ipairs(KEEP) do
-      if name:find(pattern) then
-        env[name] = value
-        break
-      end
-    end
+    if is_kept(name, references) then env[name] = value end
   end
   env.CREWBOX_STATE = ctx.state
   env.CREWBOX_CONFIG = ctx.config_path or env.CREWBOX_CONFIG
@@ -78,7 +82,7 @@ local ABSENT = { unreachable = true, not_found = true, closed = true }
 
 --- Asks the engine; starts it first when there is none.
 --- @async
---- @param ctx {loop: table, io: userdata, state: string, config_path: string?, environ: table?}
+--- @param ctx {loop: table, io: userdata, state: string, config: table?, config_path: string?, environ: table?}
 --- @param question table
 --- @return table? answer
 --- @return crewbox.Error? err
