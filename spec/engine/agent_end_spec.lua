@@ -35,7 +35,7 @@ describe("a coding agent", function()
     request = request or {}
     request.agent, request.no_repo, request.brief = "claude-code", true, request.brief or "do it"
     local id = assert(c:run(request))
-    return assert(c:wait(id, 120))
+    return assert(c:wait(id, 180))
   end
 
   it("that leaves after its last word is done", function()
@@ -84,9 +84,9 @@ describe("a coding agent", function()
   it("that ends while its engine is dead is understood from what was stored", function()
     install(("echo '%s'; sleep 2; echo '%s'"):format('{"type":"system","subtype":"init","session_id":"s-0"}', RESULT))
     local id = assert(c:run { agent = "claude-code", no_repo = true, brief = "do it" })
-    states.eventually("its first line", 30, function() return (s:read(id, "out.log") or "") ~= "" end)
+    states.eventually("its first line", 120, function() return (s:read(id, "out.log") or "") ~= "" end)
     core.sys.kill(s:engine_pid(), "KILL")
-    local row = assert(c:wait(id, 120))
+    local row = assert(c:wait(id, 180))
     assert.equal("succeeded", row.state, row.outcome.error)
     assert.equal("all done", row.outcome.text)
     assert.equal(1, states.count(s:events(id), "run_finished"))

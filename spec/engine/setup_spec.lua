@@ -18,7 +18,7 @@ describe("setup steps", function()
 
   local function run(c, request)
     request.agent, request.no_repo = "command", true
-    return assert(c:wait(assert(c:run(request)), 120))
+    return assert(c:wait(assert(c:run(request)), 180))
   end
 
   it("run as root of the box before the agent, once, and their secrets are masked", function()
@@ -55,9 +55,9 @@ describe("setup steps", function()
     s = states.new { sandbox = [[setup = { { name = "slow", commands = { "echo once >> /root/count; sleep 2; wc -l < /root/count" } } }]] }
     local c = s:client()
     local id = assert(c:run { agent = "command", no_repo = true, brief = "echo agent" })
-    states.eventually("the step", 60, function() return #states.processes("crewbox-" .. id .. "s1-1/orders") > 0 end)
+    states.eventually("the step", 120, function() return #states.processes("crewbox-" .. id .. "s1-1/orders") > 0 end)
     core.sys.kill(s:engine_pid(), "KILL")
-    local row = assert(c:wait(id, 120))
+    local row = assert(c:wait(id, 180))
     assert.equal("succeeded", row.state, row.outcome.error)
     assert.equal("1\n", s:read(id, "setup-1.log"))
     assert.equal("agent\n", s:read(id, "out.log"))

@@ -146,7 +146,7 @@ function State:end_engine()
   local engine = self:engine_pid()
   if not engine then return end
   core.sys.kill(engine, "TERM")
-  M.eventually("the end of the engine", 20, function() return not core.sys.alive(engine) end)
+  M.eventually("the end of the engine", 120, function() return not core.sys.alive(engine) end)
 end
 
 function State:close_clients()
@@ -161,11 +161,11 @@ end
 --- Ends everything and removes the folder.
 function State:close()
   if #self.clients == 0 then self:client() end
-  M.eventually("the end of every box", 60, function() return self:boxes() == 0 end)
+  M.eventually("the end of every box", 120, function() return self:boxes() == 0 end)
   self:end_engine()
   self:close_clients()
   for _, pid in ipairs(server_pids(self)) do core.sys.kill(pid, "TERM") end
-  M.eventually("the end of the box server", 20, function() return #server_pids(self) == 0 end)
+  M.eventually("the end of the box server", 120, function() return #server_pids(self) == 0 end)
   core.sys.rmtree(self.dir)
 end
 

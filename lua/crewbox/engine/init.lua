@@ -46,6 +46,8 @@ function M.open(o)
     write_log = o.log or function(line) io.stderr:write("crewbox engine: ", line, "\n") end,
     jobs = {},         -- run id -> job
     providers = {},    -- kind:generation -> provider
+    old_providers = {}, -- replaced by ones with a newer key
+    unfit = {},        -- ids of runs whose provider today's settings do not reach
     killing = {},      -- box id -> true
     tasks = {},        -- the engine's own
     running = 0,       -- background work in flight
@@ -100,7 +102,8 @@ end
 function Engine:provider_for(row, key)
   local o = row.options
   local id = ("%s:%s"):format(o.provider or "", o.generation or "")
-  if self.providers[id] then return self.providers[id] end
+  local known = self.providers[id]
+  if known and (not key or not known.remote or known.sandbox.api_key == key) then return known end
   local candidates = { self.config }
   if o.config then
     local loaded = config.load { path = o.config }
@@ -110,11 +113,11 @@ function Engine:provider_for(row, key)
     local sandbox = c.providers.sandbox
     if provider.generation(sandbox) == o.generation then
       local settings = sandbox
-      if key and sandbox.api_key == "" then
-        settings = setmetatable({ api_key = key }, { __index = sandbox })
-      end
+      if key then settings = setmetatable({ api_key = key }, { __index = sandbox }) end
       local p, e = provider.open(self, settings)
       if not p then return nil, e end
+      -- Runs that began with another key go on with it.
+      if known then self.old_providers[#self.old_providers + 1] = known end
       self.providers[id] = p
       return p
     end
@@ -136,7 +139,7 @@ end
 -- ---- runs -----------------------------------------------------------------------------------
 
 --- Takes a run and works on it in a task of its own.
---- @param o {values?, from?: string, api_key?}
+--- @param o {values?, from?: string, api_key?, anyway?: boolean}  anyway: also without a provider
 --- @return table? job
 --- @return crewbox.Error? err `already_claimed`
 --- @async
@@ -147,10 +150,8 @@ function Engine:adopt(id, o)
   if not row then return nil, e end
   local p
   p, e = self:provider_for(row, o.api_key)
-  if not p then
-    -- Whoever has the right settings may take it; until then it waits.
-    if e.code ~= "conflict" and e.code ~= "unauthorized" then return nil, e end
-    self.store:release_run(id, self.fence)
+  if not p and not o.anyway then
+    self.store:release_run(id, self.fence) -- whoever has the right settings may take it
     return nil, e
   end
   local j = job.new(self, row, o)
@@ -179,11 +180,12 @@ function Engine:is_idle()
   if next(self.jobs) or next(self.killing) or self.running > 0 then return false end
   local runs, e = self.store:count_active()
   if not runs then return nil, e end
+  for _ in pairs(self.unfit) do runs = runs - 1 end
   if runs > 0 then return false end
   local boxes
-  boxes, e = self.store:count_boxes()
+  boxes, e = self.store:boxes_to_kill(self.fence.owner)
   if not boxes then return nil, e end
-  return boxes == 0
+  return #boxes == 0
 end
 
 -- ---- life -----------------------------------------------------------------------------------
@@ -284,7 +286,9 @@ function Engine:close()
   end
   for _, task in ipairs(ended) do task:join(LEAVE_MS) end
   self.store:drop_engine(self.fence.owner)
-  for _, p in pairs(self.providers) do provider.close(p) end
+  for _, list in ipairs { self.providers, self.old_providers } do
+    for _, p in pairs(list) do provider.close(p) end
+  end
   self.watch = nil
 end
 

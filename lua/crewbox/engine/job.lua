@@ -22,7 +22,7 @@ Job.__index = Job
 
 --- @param engine table
 --- @param row table    a claimed run
---- @param o {values?: table<string, string>, sandbox?: table}  what only memory knows
+--- @param o {values?: table<string, string>, api_key?: string}  what only memory knows
 function M.new(engine, row, o)
   local job = setmetatable({
     engine = engine,
@@ -30,6 +30,7 @@ function M.new(engine, row, o)
     row = row,
     harness = harnesses.get(row.agent),
     provider = nil,      -- engine/provider.lua
+    api_key = o.api_key, -- of the provider, where it came with the run
     values = o.values,   -- environment of the agent; nil: gone with the engine that had it
     secrets = {},        -- {name, value} of them
     redactor = nil,
@@ -130,8 +131,8 @@ local function open(job)
     return nil, job:ends("failed", "start_failed", "this crewbox knows no agent " .. job.row.agent)
   end
   local e
-  job.provider, e = job.engine:provider_for(job.row)
-  if not job.provider then return nil, e end
+  job.provider, e = job.engine:provider_for(job.row, job.api_key)
+  if not job.provider then return nil, job:ends("lost", "box_lost", provider.words(e)) end
   return true
 end
 

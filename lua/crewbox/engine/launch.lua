@@ -5,6 +5,7 @@
 -- repeated by an engine that comes after.
 local brief = require "crewbox.brief"
 local core = require "crewbox.core"
+local err = require "crewbox.err"
 local events = require "crewbox.engine.events"
 local fault = require "crewbox.engine.fault"
 local orders = require "crewbox.engine.orders"
@@ -117,17 +118,24 @@ function M.make_folders(job)
   return M.sh(job, LEARN, M.user_of(job), job.id, ("%d"):format(job.row.launch_seq), "1")
 end
 
--- The supervisor for the box's architecture.
+--- The supervisor that runs in a box of an architecture, as `uname -m` names it.
+--- @param arch string of the box
+--- @param host_arch string of this machine
+--- @return string? path
+--- @return crewbox.Error? err `not_found`, naming the program that is missing
+function M.supervisor_for(arch, host_arch, environ)
+  if arch == host_arch then return paths.program("crewbox-supervise", environ) end
+  local name = "crewbox-supervise-" .. arch
+  local path, e = paths.program(name, environ)
+  if path then return path end
+  return nil, err.new("not_found", ("the box is %s, this machine is %s, and %s: install the compiler %s-linux-gnu-gcc and make it anew")
+    :format(arch, host_arch, e.message:match("^(.-):") or name .. " is missing", arch))
+end
+
 local function supervisor_file(job)
-  local own, e = paths.program("crewbox-supervise", job.engine.environ)
-  local other = paths.program("crewbox-supervise-" .. job.arch, job.engine.environ)
-  if other then return other end
-  if not own then return nil, e end
-  if job.arch ~= job.engine.arch then
-    return nil, job:ends("failed", "start_failed", ("there is no crewbox-supervise for %s boxes; this installation has one for %s")
-      :format(job.arch, job.engine.arch))
-  end
-  return own
+  local path, e = M.supervisor_for(job.arch, job.engine.arch, job.engine.environ)
+  if path then return path end
+  return nil, job:ends("failed", "start_failed", e.message)
 end
 
 -- ---- what goes in ---------------------------------------------------------------------------

@@ -24,18 +24,39 @@ local function rise_above(engine, rows)
   return true
 end
 
+-- A box whose provider cannot be asked is gone when its lease has surely run out.
+local LEASE_MARGIN_S = 60
+
+local function has_run_out(row)
+  return (row.lease_until or row.updated_at) < core.sys.wall() - LEASE_MARGIN_S
+end
+
+local function is_surely_over(engine, run)
+  if not run.box_id then return true end
+  local row, e = engine.store:box(run.box_id)
+  if e then return nil, e end
+  return row == nil or row.state == "gone" or has_run_out(row)
+end
+
 local function adopt_orphans(engine)
   local orphans, e = engine.store:orphans(core.sys.wall())
   if not orphans then return nil, e end
   local risen
   risen, e = rise_above(engine, orphans)
   if not risen then return nil, e end
+  engine.unfit = {}
   for _, row in ipairs(orphans) do
     local for_client = row.state == "preparing" and #row.env_names > 0 and row.updated_at > core.sys.wall() - CLIENT_S
     if not engine.jobs[row.id] and not for_client then
-      local ok
-      ok, e = engine:adopt(row.id, {})
-      if not ok and e.code ~= "already_claimed" then engine:log(("run %s: %s"):format(row.id, provider.words(e))) end
+      local p, over = engine:provider_for(row)
+      if not p then over, e = is_surely_over(engine, row) end
+      if e then return nil, e end
+      if not p and not over then
+        engine.unfit[row.id] = true
+      else
+        local ok, why = engine:adopt(row.id, { anyway = true })
+        if not ok and why.code ~= "already_claimed" then engine:log(("run %s: %s"):format(row.id, provider.words(why))) end
+      end
     end
   end
   return true
@@ -50,7 +71,9 @@ local function kill_left_over(engine)
   for _, row in ipairs(rows) do
     if not engine.killing[row.id] then
       local p = engine:provider_for { options = { provider = row.provider, generation = row.generation } }
-      if p then
+      if not p and has_run_out(row) then
+        engine.store:box_gone(row.id, "its lease has run out", engine.fence, core.sys.wall())
+      elseif p then
         engine.killing[row.id] = true
         engine:background(function()
           local gone, why = box.kill(engine, p, row)
