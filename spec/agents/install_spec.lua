@@ -1,21 +1,22 @@
 -- SPDX-License-Identifier: MIT
--- Installs the real Claude Code with the real npm, and runs it. Slow: 245 MB from the registry.
+-- Installs the real CLIs with the real npm, and runs them. Slow: some 400 MB from the registry.
+local agent_cache = require "spec.support.agent_cache"
 local shell = require "spec.support.shell"
 
-describe("crewbox agents install claude-code", function()
-  local place
-  setup(function() place = shell.place() end)
-  teardown(function() place.remove() end)
+for _, name in ipairs { "claude-code", "opencode" } do
+  describe("crewbox agents install " .. name, function()
+    local place
+    setup(function() place = shell.place() end)
+    teardown(function() place.remove() end)
 
-  it("brings a program that runs", function()
-    local version = require("crewbox.harness").get("claude-code").package.version
-    local r = place.crewbox { "agents", "install", "claude-code", seconds = 900 }
-    assert.are.equal(0, r.status, r.err)
-    local dir = r.out:match(" installed in (%S+)\n$")
-    local says = place.run { dir .. "/node_modules/.bin/claude", "--version" }
-    assert.are.equal(version, says.out:match "^%S+")
-    -- It needs no Node: a box may have none.
-    local magic = shell.read(dir .. "/node_modules/.bin/claude"):sub(1, 4)
-    assert.are.equal("\127ELF", magic)
+    it("brings a program that runs", function()
+      local package = require("crewbox.harness").get(name).package
+      local dir = ("%s/agents/%s/%s"):format(agent_cache.with(name), name, package.version)
+      local program = ("%s/node_modules/.bin/%s"):format(dir, package.bin)
+      local says = place.run { program, "--version" }
+      assert.are.equal(package.version, says.out:match "^%S+")
+      -- It needs no Node: a box may have none.
+      assert.are.equal("\127ELF", shell.read(program):sub(1, 4))
+    end)
   end)
-end)
+end

@@ -134,7 +134,8 @@ int cb_sup_run(const char *orders_path, struct cb_err *err)
   if (!first)
     cb_sup_dir_sweep(&r.dir);
   rc = listen_to_signals(&r, err);
-  if (!rc && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+  /* What the agent leaves behind is ours to end; as pid 1 it is without asking. */
+  if (!rc && getpid() != 1 && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
     rc = cb_err_errno(err, errno, "become a subreaper");
   if (!rc)
     rc = detach(err);
