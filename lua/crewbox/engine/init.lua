@@ -157,7 +157,8 @@ function Engine:adopt(id, o)
   local j = job.new(self, row, o)
   self.jobs[id] = j
   j.task = self.loop:spawn(function()
-    job.drive(j)
+    local ran, message = pcall(job.drive, j)
+    if not ran then self:log(("run %s: %s"):format(id, tostring(message))) end
     self.jobs[id] = nil
     self.changed:fire()
   end)

@@ -224,7 +224,7 @@ function M.drive(job)
   job.over = true
   if job.keeper then job.keeper:cancel() end
   if job.stopper then job.stopper:cancel() end
-  if ok == true and job.box_row and not closing then
+  if ok == true and job.box_row and job.provider and not closing then
     loop:shield(function() box.kill(job.engine, job.provider, job.box_row) end)
   end
 end
