@@ -28,7 +28,7 @@
 #define LOCK_MT "crewbox.lock"
 #define BUF_MT "crewbox.buffer"
 
-enum { FILE_MAX = 64 << 20, ID_MAX = 64 };
+enum { FILE_MAX = 64 << 20, ID_MAX = 64, STDIN_SOME = 256 << 10 };
 
 static int done(lua_State *L, int rc, const struct cb_err *err)
 {
@@ -494,10 +494,10 @@ static int sys_list(lua_State *L)
 
 /* ---- standard input ---------------------------------------------------------------------- */
 
-/* To its end; a caught signal ends the wait. */
-static int read_stdin(struct cb_buf *b, struct cb_err *err)
+/* Waits for the first of what comes and takes what is there; *n is 0 at the end. A caught signal
+ * ends the wait. */
+static int read_some(char *into, size_t room, size_t *n, struct cb_err *err)
 {
-  char piece[65536];
   for (;;) {
     struct pollfd fds[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
                              { .fd = cb_interrupt_fd(), .events = POLLIN } };
@@ -507,17 +507,43 @@ static int read_stdin(struct cb_buf *b, struct cb_err *err)
       return cb_err_set(err, CB_CANCELLED, "interrupted while reading standard input");
     if (!fds[0].revents)
       continue;
-    ssize_t n = read(STDIN_FILENO, piece, sizeof piece);
-    if (n < 0 && errno == EINTR)
+    ssize_t k = read(STDIN_FILENO, into, room);
+    if (k < 0 && (errno == EINTR || errno == EAGAIN))
       continue;
-    if (n < 0)
+    if (k < 0)
       return cb_err_errno(err, errno, "read standard input");
-    if (n == 0)
-      return CB_OK;
-    int rc = cb_buf_add(b, piece, (size_t)n);
+    *n = (size_t)k;
+    return CB_OK;
+  }
+}
+
+static int read_stdin(struct cb_buf *b, struct cb_err *err)
+{
+  char piece[65536];
+  size_t n = 0;
+  for (;;) {
+    int rc = read_some(piece, sizeof piece, &n, err);
+    if (rc || n == 0)
+      return rc;
+    rc = cb_buf_add(b, piece, n);
     if (rc)
       return cb_err_set(err, (enum cb_code)rc, "standard input: more than %zu bytes", b->max);
   }
+}
+
+/* stdin_some(max?): "" at the end. */
+static int sys_stdin_some(lua_State *L)
+{
+  struct cb_err err = CB_ERR_INIT;
+  size_t max = opt_size(L, 1, STDIN_SOME);
+  luaL_argcheck(L, max > 0 && max <= FILE_MAX, 1, "1 to 64 MiB");
+  struct cb_buf *b = push_buf(L, max);
+  int rc = cb_buf_reserve(b, max);
+  if (rc)
+    cb_err_set(&err, (enum cb_code)rc, "no memory for %zu bytes of standard input", max);
+  else
+    rc = read_some(b->p, max, &b->len, &err);
+  return give_bytes(L, b, rc, &err);
 }
 
 static int sys_stdin(lua_State *L)
@@ -589,6 +615,7 @@ static const luaL_Reg functions[] = {
   { "copy", sys_copy },
   { "free_bytes", sys_free_bytes },
   { "stdin", sys_stdin },
+  { "stdin_some", sys_stdin_some },
   { "lock", sys_lock },
   { NULL, NULL },
 };
