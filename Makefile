@@ -13,8 +13,9 @@ VERSION := 0.1.0
 # -Wno-... : none. Every warning here is on because it caught something real in code like this.
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wwrite-strings \
         -Wformat=2 -Wvla -Werror=implicit-function-declaration -Werror=incompatible-pointer-types
-ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DCB_VERSION='"$(VERSION)"' -Isrc -fPIC \
-             -fvisibility=hidden -pthread $(WARN) $(CFLAGS)
+OUR_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DCB_VERSION='"$(VERSION)"' -Isrc -fPIC \
+             -fvisibility=hidden -pthread $(WARN)
+ALL_CFLAGS = $(OUR_CFLAGS) $(CFLAGS)
 CORE_LIBS  = -lcurl -ljansson -lsqlite3 -lcrypto -lpthread
 BOXD_LIBS  = -lmicrohttpd -ljansson -lseccomp -lcrypto -lz -lpthread
 
@@ -24,9 +25,15 @@ CORE_OBJ      = $(foreach r,base wire secrets net store tree providers watch,$(c
 BOXD_OBJ      = $(foreach r,base wire boxd,$(call room,$(r)))
 INIT_OBJ      = $(foreach r,base wire box,$(call room,$(r)))
 SUPERVISE_OBJ = $(foreach r,base wire secrets supervise,$(call room,$(r)))
+# Boxes may be of the other architecture; their supervisor is built where a compiler for it is.
+CROSS_ARCH   := $(if $(filter aarch64,$(shell uname -m)),x86_64,aarch64)
+CROSS_CC     ?= $(CROSS_ARCH)-linux-gnu-gcc
+CROSS_CFLAGS ?= -O2 -g
+SUPERVISE_CROSS = $(if $(shell command -v $(CROSS_CC)),$(BUILD)/crewbox-supervise-$(CROSS_ARCH))
+CROSS_OBJ     = $(patsubst $(BUILD)/obj/%,$(BUILD)/obj-$(CROSS_ARCH)/%,$(SUPERVISE_OBJ))
 LUA_SRC       = $(wildcard src/lua/*.c)
 MODULES       = $(BUILD)/lua/5.4/crewbox/core.so $(BUILD)/lua/5.1/crewbox/core.so
-PROGRAMS      = $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(BUILD)/crewbox
+PROGRAMS      = $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(BUILD)/crewbox $(SUPERVISE_CROSS)
 C_TESTS       = $(patsubst spec/c/%_test.c,$(BUILD)/test/%_test,$(wildcard spec/c/*_test.c))
 # The rooms of a C test: everything but the mains and the Lua bindings. The programs have names in
 # common (loops, timers, calls), so a test links the rooms of its own program; of the box, whose
@@ -65,6 +72,12 @@ $(BUILD)/crewbox-init: $(INIT_OBJ)
 $(BUILD)/crewbox-supervise: $(SUPERVISE_OBJ)
 	$(CC) -static $(CFLAGS) -o $@ $^
 
+$(BUILD)/obj-$(CROSS_ARCH)/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CROSS_CC) $(OUR_CFLAGS) $(CROSS_CFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/crewbox-supervise-$(CROSS_ARCH): $(CROSS_OBJ)
+	$(CROSS_CC) -static $(CROSS_CFLAGS) -o $@ $^
+
 # bin/crewbox with its three places filled in: Lua files, C module, programs. $$abi is the shell's.
 fill_in = sed -e 's|@LUA_DIR@|$(1)|g' -e 's|@LUA_CDIR@|$(2)|g' -e 's|@LIBEXEC@|$(3)|g' bin/crewbox
 
@@ -95,7 +108,8 @@ demo: deps
 	@$(MAKE) --no-print-directory -s all
 	@sh examples/demo/run
 
-test: deps
+test:
+	@sh scripts/deps test
 	@$(MAKE) --no-print-directory -s all $(C_TESTS)
 	@sh spec/run all
 
@@ -126,7 +140,7 @@ endef
 
 install: all
 	install -d '$(DESTDIR)$(LIBEXECDIR)' '$(DESTDIR)$(BINDIR)'
-	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise '$(DESTDIR)$(LIBEXECDIR)/'
+	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(SUPERVISE_CROSS) '$(DESTDIR)$(LIBEXECDIR)/'
 	install -D -m 755 $(BUILD)/lua/5.4/crewbox/core.so '$(DESTDIR)$(LIBDIR)/5.4/crewbox/core.so'
 	install -D -m 755 $(BUILD)/lua/5.1/crewbox/core.so '$(DESTDIR)$(LIBDIR)/5.1/crewbox/core.so'
 	$(call install_lua,$(DESTDIR)$(SHAREDIR)/5.4)
@@ -146,7 +160,7 @@ rock-build:
 	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) -o $(BUILD)/obj-rock/core.so $(ROCK_OBJ) $(CORE_OBJ) $(CORE_LIBS)
 rock-install:
 	install -d '$(LIBEXECDIR)'
-	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise '$(LIBEXECDIR)/'
+	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(SUPERVISE_CROSS) '$(LIBEXECDIR)/'
 	install -D -m 755 $(BUILD)/obj-rock/core.so '$(ROCK_LIBDIR)/crewbox/core.so'
 	install -D -m 755 lua/crewbox/cli/start.lua '$(BINDIR)/crewbox'
 	$(call install_lua,$(ROCK_LUADIR))
