@@ -1,8 +1,12 @@
-# crewbox: make deps | all | demo | test | lint | install | clean
+# crewbox: make deps | all | demo | test | bench | install | clean | lint | asan | tsan | valgrind | fuzz | coverage
 # Settings that packagers override:
 PREFIX  ?= /usr/local
 CC      ?= gcc
 CFLAGS  ?= -O2 -g
+LDFLAGS ?=
+# The programs that run inside boxes need nothing of the box but its kernel. Empty only in builds
+# with sanitizers, which need a dynamic loader (scripts/asan).
+STATIC  ?= -static
 LUA54   ?= lua5.4
 LUAJIT  ?= luajit
 LUA54_INC ?= $(shell pkg-config --cflags lua5.4 2>/dev/null)
@@ -61,16 +65,16 @@ $(BUILD)/obj-lua5.1/%.o: src/lua/%.c
 # -z nodelete: a thread of ours may still be ending when a host closes its Lua state.
 $(BUILD)/lua/%/crewbox/core.so: $(CORE_OBJ)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIBS)
+	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIBS)
 $(BUILD)/lua/5.4/crewbox/core.so: $(patsubst src/lua/%.c,$(BUILD)/obj-lua5.4/%.o,$(LUA_SRC))
 $(BUILD)/lua/5.1/crewbox/core.so: $(patsubst src/lua/%.c,$(BUILD)/obj-lua5.1/%.o,$(LUA_SRC))
 
 $(BUILD)/crewboxd: $(BOXD_OBJ)
-	$(CC) $(CFLAGS) -o $@ $^ $(BOXD_LIBS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(BOXD_LIBS)
 $(BUILD)/crewbox-init: $(INIT_OBJ)
-	$(CC) -static $(CFLAGS) -o $@ $^
+	$(CC) $(STATIC) $(CFLAGS) $(LDFLAGS) -o $@ $^
 $(BUILD)/crewbox-supervise: $(SUPERVISE_OBJ)
-	$(CC) -static $(CFLAGS) -o $@ $^
+	$(CC) $(STATIC) $(CFLAGS) $(LDFLAGS) -o $@ $^
 
 $(BUILD)/obj-$(CROSS_ARCH)/%.o: src/%.c
 	@mkdir -p $(@D)
@@ -88,11 +92,11 @@ $(BUILD)/crewbox: bin/crewbox Makefile
 
 $(BUILD)/test/%_test: spec/c/%_test.c spec/c/check.h $(TEST_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Ispec -MMD -MP -o $@ $< $(TEST_OBJ) $(CORE_LIBS) $(BOXD_LIBS)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Ispec -MMD -MP -o $@ $< $(TEST_OBJ) $(CORE_LIBS) $(BOXD_LIBS)
 
 $(BUILD)/test/bo%_test: spec/c/bo%_test.c spec/c/check.h $(BOXD_TEST_OBJ) $(BUILD)/test/box.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Ispec -MMD -MP -o $@ $< $(BOXD_TEST_OBJ) $(BUILD)/test/box.a $(CORE_LIBS) $(BOXD_LIBS)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Ispec -MMD -MP -o $@ $< $(BOXD_TEST_OBJ) $(BUILD)/test/box.a $(CORE_LIBS) $(BOXD_LIBS)
 
 $(BUILD)/test/box.a: $(BOX_PARTS)
 	@mkdir -p $(@D)
@@ -119,11 +123,9 @@ test-c: $(C_TESTS) $(PROGRAMS)
 test-5.4 test-jit test-kill test-agents: all
 	@sh spec/run $(patsubst test-%,%,$@)
 
-fuzz:
-	@sh scripts/fuzz
-
-lint:
-	@sh scripts/lint
+# What the tests alone do not see (docs/how-to/check-memory-and-races.md).
+asan tsan valgrind coverage fuzz lint: deps
+	@sh scripts/$@
 
 # Where things end up. A rock gives its own folders and is for one Lua.
 BINDIR     ?= $(PREFIX)/bin
@@ -157,7 +159,7 @@ $(BUILD)/obj-rock/%.o: src/lua/%.c
 rock-build:
 	rm -rf $(BUILD)/obj-rock # perhaps made for another Lua
 	$(MAKE) --no-print-directory $(PROGRAMS) $(CORE_OBJ) $(ROCK_OBJ)
-	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) -o $(BUILD)/obj-rock/core.so $(ROCK_OBJ) $(CORE_OBJ) $(CORE_LIBS)
+	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) $(LDFLAGS) -o $(BUILD)/obj-rock/core.so $(ROCK_OBJ) $(CORE_OBJ) $(CORE_LIBS)
 rock-install:
 	install -d '$(LIBEXECDIR)'
 	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(SUPERVISE_CROSS) '$(LIBEXECDIR)/'
@@ -165,9 +167,12 @@ rock-install:
 	install -D -m 755 lua/crewbox/cli/start.lua '$(BINDIR)/crewbox'
 	$(call install_lua,$(ROCK_LUADIR))
 
+include bench/rules.mk
+
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all deps demo test test-c test-5.4 test-jit test-kill test-agents lint install rock-build rock-install clean
+.PHONY: all deps demo test test-c test-5.4 test-jit test-kill test-agents \
+        asan tsan valgrind coverage fuzz lint install rock-build rock-install clean
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -202,7 +202,9 @@ describe("crewbox redact", function()
     assert.are.equal("", r.err)
   end)
 
-  it("needs no more memory for more input", function()
+  -- Not under a sanitizer: that one reserves terabytes of addresses, which are what is bounded here.
+  local it_bounded = os.getenv "CREWBOX_SANITIZED" and function() end or it
+  it_bounded("needs no more memory for more input", function()
     for _, flag in ipairs { "", "--json" } do
       local r = script(([[head -c 150000000 /dev/zero | (ulimit -v 600000; CREWBOX redact %s --env TOKEN) | wc -c]]):format(flag))
       assert.are.equal("150000000\n", r.out, r.err)

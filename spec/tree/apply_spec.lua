@@ -7,6 +7,8 @@ local trees = require "support.trees"
 
 local loop = trees.loop()
 
+teardown(function() loop.io:close() end)
+
 describe("tree.apply", function()
   local dir, work
   before_each(function()

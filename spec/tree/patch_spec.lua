@@ -5,6 +5,8 @@ local tree = require "crewbox.tree"
 local trees = require "support.trees"
 
 local loop = trees.loop()
+
+teardown(function() loop.io:close() end)
 local BASE_ENV = "GIT_CONFIG_GLOBAL=/dev/null "
 
 describe("tree.patch", function()

@@ -6,6 +6,8 @@ local trees = require "support.trees"
 
 local loop = trees.loop()
 
+teardown(function() loop.io:close() end)
+
 local function set(list)
   local out = {}
   for _, v in ipairs(list) do out[v] = true end
