@@ -70,12 +70,13 @@ static int add_rule(struct cb_box_config *c, struct cb_box_rule rule, struct cb_
   struct cb_box_rule *grown = NULL;
   if (c->rule_count < 2 * CB_BOX_RULES_MAX)
     grown = cb_realloc(c->rules, (c->rule_count + 1) * sizeof *grown);
+  if (grown)
+    c->rules = grown; /* even when there is nothing to put in: the old ones are gone */
   if (!grown || !(rule.name || rule.to)) {
     cb_free(rule.name);
     cb_free(rule.to);
     return cb_err_no_memory(err);
   }
-  c->rules = grown;
   c->rules[c->rule_count++] = rule;
   return CB_OK;
 }
