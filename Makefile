@@ -1,8 +1,12 @@
-# crewbox: make deps | all | demo | test | bench | lint | install | clean
+# crewbox: make deps | all | demo | test | bench | install | clean | lint | asan | tsan | valgrind | fuzz | coverage
 # Settings that packagers override:
 PREFIX  ?= /usr/local
 CC      ?= gcc
 CFLAGS  ?= -O2 -g
+LDFLAGS ?=
+# The programs that run inside boxes need nothing of the box but its kernel. Empty only in builds
+# with sanitizers, which need a dynamic loader (scripts/asan).
+STATIC  ?= -static
 LUA54   ?= lua5.4
 LUAJIT  ?= luajit
 LUA54_INC ?= $(shell pkg-config --cflags lua5.4 2>/dev/null)
@@ -13,8 +17,9 @@ VERSION := 0.1.0
 # -Wno-... : none. Every warning here is on because it caught something real in code like this.
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wwrite-strings \
         -Wformat=2 -Wvla -Werror=implicit-function-declaration -Werror=incompatible-pointer-types
-ALL_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DCB_VERSION='"$(VERSION)"' -Isrc -fPIC \
-             -fvisibility=hidden -pthread $(WARN) $(CFLAGS)
+OUR_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DCB_VERSION='"$(VERSION)"' -Isrc -fPIC \
+             -fvisibility=hidden -pthread $(WARN)
+ALL_CFLAGS = $(OUR_CFLAGS) $(CFLAGS)
 CORE_LIBS  = -lcurl -ljansson -lsqlite3 -lcrypto -lpthread
 BOXD_LIBS  = -lmicrohttpd -ljansson -lseccomp -lcrypto -lz -lpthread
 
@@ -24,9 +29,15 @@ CORE_OBJ      = $(foreach r,base wire secrets net store tree providers watch,$(c
 BOXD_OBJ      = $(foreach r,base wire boxd,$(call room,$(r)))
 INIT_OBJ      = $(foreach r,base wire box,$(call room,$(r)))
 SUPERVISE_OBJ = $(foreach r,base wire secrets supervise,$(call room,$(r)))
+# Boxes may be of the other architecture; their supervisor is built where a compiler for it is.
+CROSS_ARCH   := $(if $(filter aarch64,$(shell uname -m)),x86_64,aarch64)
+CROSS_CC     ?= $(CROSS_ARCH)-linux-gnu-gcc
+CROSS_CFLAGS ?= -O2 -g
+SUPERVISE_CROSS = $(if $(shell command -v $(CROSS_CC)),$(BUILD)/crewbox-supervise-$(CROSS_ARCH))
+CROSS_OBJ     = $(patsubst $(BUILD)/obj/%,$(BUILD)/obj-$(CROSS_ARCH)/%,$(SUPERVISE_OBJ))
 LUA_SRC       = $(wildcard src/lua/*.c)
 MODULES       = $(BUILD)/lua/5.4/crewbox/core.so $(BUILD)/lua/5.1/crewbox/core.so
-PROGRAMS      = $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(BUILD)/crewbox
+PROGRAMS      = $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(BUILD)/crewbox $(SUPERVISE_CROSS)
 C_TESTS       = $(patsubst spec/c/%_test.c,$(BUILD)/test/%_test,$(wildcard spec/c/*_test.c))
 # The rooms of a C test: everything but the mains and the Lua bindings. The programs have names in
 # common (loops, timers, calls), so a test links the rooms of its own program; of the box, whose
@@ -54,16 +65,22 @@ $(BUILD)/obj-lua5.1/%.o: src/lua/%.c
 # -z nodelete: a thread of ours may still be ending when a host closes its Lua state.
 $(BUILD)/lua/%/crewbox/core.so: $(CORE_OBJ)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIBS)
+	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE_LIBS)
 $(BUILD)/lua/5.4/crewbox/core.so: $(patsubst src/lua/%.c,$(BUILD)/obj-lua5.4/%.o,$(LUA_SRC))
 $(BUILD)/lua/5.1/crewbox/core.so: $(patsubst src/lua/%.c,$(BUILD)/obj-lua5.1/%.o,$(LUA_SRC))
 
 $(BUILD)/crewboxd: $(BOXD_OBJ)
-	$(CC) $(CFLAGS) -o $@ $^ $(BOXD_LIBS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(BOXD_LIBS)
 $(BUILD)/crewbox-init: $(INIT_OBJ)
-	$(CC) -static $(CFLAGS) -o $@ $^
+	$(CC) $(STATIC) $(CFLAGS) $(LDFLAGS) -o $@ $^
 $(BUILD)/crewbox-supervise: $(SUPERVISE_OBJ)
-	$(CC) -static $(CFLAGS) -o $@ $^
+	$(CC) $(STATIC) $(CFLAGS) $(LDFLAGS) -o $@ $^
+
+$(BUILD)/obj-$(CROSS_ARCH)/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CROSS_CC) $(OUR_CFLAGS) $(CROSS_CFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/crewbox-supervise-$(CROSS_ARCH): $(CROSS_OBJ)
+	$(CROSS_CC) -static $(CROSS_CFLAGS) -o $@ $^
 
 # bin/crewbox with its three places filled in: Lua files, C module, programs. $$abi is the shell's.
 fill_in = sed -e 's|@LUA_DIR@|$(1)|g' -e 's|@LUA_CDIR@|$(2)|g' -e 's|@LIBEXEC@|$(3)|g' bin/crewbox
@@ -75,11 +92,11 @@ $(BUILD)/crewbox: bin/crewbox Makefile
 
 $(BUILD)/test/%_test: spec/c/%_test.c spec/c/check.h $(TEST_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Ispec -MMD -MP -o $@ $< $(TEST_OBJ) $(CORE_LIBS) $(BOXD_LIBS)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Ispec -MMD -MP -o $@ $< $(TEST_OBJ) $(CORE_LIBS) $(BOXD_LIBS)
 
 $(BUILD)/test/bo%_test: spec/c/bo%_test.c spec/c/check.h $(BOXD_TEST_OBJ) $(BUILD)/test/box.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Ispec -MMD -MP -o $@ $< $(BOXD_TEST_OBJ) $(BUILD)/test/box.a $(CORE_LIBS) $(BOXD_LIBS)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Ispec -MMD -MP -o $@ $< $(BOXD_TEST_OBJ) $(BUILD)/test/box.a $(CORE_LIBS) $(BOXD_LIBS)
 
 $(BUILD)/test/box.a: $(BOX_PARTS)
 	@mkdir -p $(@D)
@@ -95,7 +112,8 @@ demo: deps
 	@$(MAKE) --no-print-directory -s all
 	@sh examples/demo/run
 
-test: deps
+test:
+	@sh scripts/deps test
 	@$(MAKE) --no-print-directory -s all $(C_TESTS)
 	@sh spec/run all
 
@@ -105,11 +123,9 @@ test-c: $(C_TESTS) $(PROGRAMS)
 test-5.4 test-jit test-kill test-agents: all
 	@sh spec/run $(patsubst test-%,%,$@)
 
-fuzz:
-	@sh scripts/fuzz
-
-lint:
-	@sh scripts/lint
+# What the tests alone do not see (docs/how-to/check-memory-and-races.md).
+asan tsan valgrind coverage fuzz lint: deps
+	@sh scripts/$@
 
 # Where things end up. A rock gives its own folders and is for one Lua.
 BINDIR     ?= $(PREFIX)/bin
@@ -126,7 +142,7 @@ endef
 
 install: all
 	install -d '$(DESTDIR)$(LIBEXECDIR)' '$(DESTDIR)$(BINDIR)'
-	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise '$(DESTDIR)$(LIBEXECDIR)/'
+	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(SUPERVISE_CROSS) '$(DESTDIR)$(LIBEXECDIR)/'
 	install -D -m 755 $(BUILD)/lua/5.4/crewbox/core.so '$(DESTDIR)$(LIBDIR)/5.4/crewbox/core.so'
 	install -D -m 755 $(BUILD)/lua/5.1/crewbox/core.so '$(DESTDIR)$(LIBDIR)/5.1/crewbox/core.so'
 	$(call install_lua,$(DESTDIR)$(SHAREDIR)/5.4)
@@ -143,10 +159,10 @@ $(BUILD)/obj-rock/%.o: src/lua/%.c
 rock-build:
 	rm -rf $(BUILD)/obj-rock # perhaps made for another Lua
 	$(MAKE) --no-print-directory $(PROGRAMS) $(CORE_OBJ) $(ROCK_OBJ)
-	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) -o $(BUILD)/obj-rock/core.so $(ROCK_OBJ) $(CORE_OBJ) $(CORE_LIBS)
+	$(CC) -shared -Wl,-z,nodelete $(CFLAGS) $(LDFLAGS) -o $(BUILD)/obj-rock/core.so $(ROCK_OBJ) $(CORE_OBJ) $(CORE_LIBS)
 rock-install:
 	install -d '$(LIBEXECDIR)'
-	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise '$(LIBEXECDIR)/'
+	install -m 755 $(BUILD)/crewboxd $(BUILD)/crewbox-init $(BUILD)/crewbox-supervise $(SUPERVISE_CROSS) '$(LIBEXECDIR)/'
 	install -D -m 755 $(BUILD)/obj-rock/core.so '$(ROCK_LIBDIR)/crewbox/core.so'
 	install -D -m 755 lua/crewbox/cli/start.lua '$(BINDIR)/crewbox'
 	$(call install_lua,$(ROCK_LUADIR))
@@ -156,6 +172,7 @@ include bench/rules.mk
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all deps demo test test-c test-5.4 test-jit test-kill test-agents lint install rock-build rock-install clean
+.PHONY: all deps demo test test-c test-5.4 test-jit test-kill test-agents \
+        asan tsan valgrind coverage fuzz lint install rock-build rock-install clean
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
