@@ -7,22 +7,6 @@ local is_table, text = words.is_table, words.text
 
 local M = {}
 
-local RESULT_LINES = 8
-local RESULT_WIDTH = 160
-
-local function indented(s)
-  local out, left = {}, RESULT_LINES
-  for line in s:gmatch("[^\n]+") do
-    if left == 0 then
-      out[#out + 1] = "    ..."
-      break
-    end
-    out[#out + 1] = "    " .. words.first_line(line, RESULT_WIDTH)
-    left = left - 1
-  end
-  return #out > 0 and table.concat(out, "\n") or nil
-end
-
 -- The content of a tool's result: text, or a list of blocks of which the text is told.
 local function result_text(content)
   if text(content) then return content end
@@ -36,7 +20,7 @@ end
 local blocks = {
   text = function(block) return text(block.text) end,
   tool_use = function(block) return "> " .. words.call(block.name, block.input) end,
-  tool_result = function(block) return indented(result_text(block.content)) end,
+  tool_result = function(block) return words.indented(result_text(block.content)) end,
 }
 
 local function message(o)

@@ -8,6 +8,9 @@ local M = {}
 
 M.ACTION_MAX = 120
 
+local RESULT_LINES = 8
+local RESULT_WIDTH = 160
+
 -- Which argument of a tool says most about a call of it.
 local ACTION_FIELDS = { "command", "file_path", "filePath", "path", "pattern", "description", "prompt", "url" }
 
@@ -43,6 +46,22 @@ function M.call(name, input)
     if M.text(input[field]) then return name .. ": " .. M.first_line(input[field], M.ACTION_MAX) end
   end
   return name
+end
+
+--- The first lines of what a tool gave, indented; nil when there is none.
+--- @param s string
+--- @return string?
+function M.indented(s)
+  local out, left = {}, RESULT_LINES
+  for line in s:gmatch("[^\n]+") do
+    if left == 0 then
+      out[#out + 1] = "    ..."
+      break
+    end
+    out[#out + 1] = "    " .. M.first_line(line, RESULT_WIDTH)
+    left = left - 1
+  end
+  return #out > 0 and table.concat(out, "\n") or nil
 end
 
 --- An event line as a table; nil for what is none. Terminal escapes and titles in front are skipped.
