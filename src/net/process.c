@@ -6,11 +6,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +16,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "net/host_proc.h"
+#include "net/shepherd.h"
 
 enum { KEPT = 16 << 20, READ_STEP = 65536, LINGER_MS = 1000, CLOSE_WAIT_MS = 2000 };
 
@@ -31,8 +30,7 @@ struct cb_process {
   struct cb_io_hook hook;
   cb_done *done;
   void *arg;
-  pid_t pid;
-  int pidfd;
+  struct cb_shepherd shepherd;
   struct cb_poll *exit_poll;
   struct pipe_end in, out, err;
   struct cb_buf out_bytes, err_bytes;
@@ -57,7 +55,7 @@ static void free_process(struct cb_process *p)
   drop_end(&p->in);
   drop_end(&p->out);
   drop_end(&p->err);
-  cb_close(&p->pidfd);
+  cb_shepherd_release(&p->shepherd);
   cb_buf_clear_wiped(&p->out_bytes);
   cb_buf_clear_wiped(&p->err_bytes);
   cb_free_wiped(p->input, p->input_len);
@@ -71,11 +69,10 @@ static json_t *bytes(const struct cb_buf *b)
   return json_stringn_nocheck(b->p ? b->p : "", b->len);
 }
 
-static json_t *result_of(struct cb_process *p, const siginfo_t *info)
+static json_t *result_of(struct cb_process *p, int code, int status)
 {
   json_t *v = json_object();
-  json_object_set_new(v, info->si_code == CLD_EXITED ? "exit" : "signal",
-                      json_integer(info->si_status));
+  json_object_set_new(v, code == CLD_EXITED ? "exit" : "signal", json_integer(status));
   json_object_set_new_nocheck(v, "stdout", bytes(&p->out_bytes));
   json_object_set_new_nocheck(v, "stderr", bytes(&p->err_bytes));
   if (p->timed_out)
@@ -85,25 +82,19 @@ static json_t *result_of(struct cb_process *p, const siginfo_t *info)
   return v;
 }
 
-/* Reaps and tells. Only now is the pid free for others: until here its group could be killed
- * without hitting a stranger. */
+/* Tells, and lets go of the pid. Only now is it free for others: until here its group could be
+ * killed without hitting a stranger. */
 static void finish(struct cb_process *p, enum cb_code code)
 {
-  siginfo_t info;
   struct cb_err err = CB_ERR_INIT;
   json_t *value = NULL;
-  int rc;
-  memset(&info, 0, sizeof info);
-  do
-    rc = waitid(P_PIDFD, (id_t)p->pidfd, &info, WEXITED | (code == CB_CLOSED ? WNOHANG : 0));
-  while (rc < 0 && errno == EINTR);
+  int how = 0, status = 0;
   if (code == CB_CLOSED)
     cb_err_set(&err, CB_CLOSED, "the I/O handle was closed");
   else if (code == CB_CANCELLED)
     cb_err_set(&err, CB_CANCELLED, "process: cancelled");
-  else if (rc < 0)
-    cb_err_errno(&err, errno, "exit status taken by another part of this program");
-  else if (!(value = result_of(p, &info)))
+  else if (cb_shepherd_ended(&p->shepherd, &how, &status, &err) == CB_OK &&
+           !(value = result_of(p, how, status)))
     cb_err_no_memory(&err);
   cb_done *done = p->done;
   void *arg = p->arg;
@@ -148,7 +139,7 @@ static void on_exit_seen(void *arg, uint32_t events)
 
 static void kill_group(struct cb_process *p)
 {
-  kill(-p->pid, SIGKILL);
+  kill(-p->shepherd.pid, SIGKILL);
 }
 
 static void on_timeout(void *arg)
@@ -173,7 +164,7 @@ void cb_process_cancel(struct cb_process *p)
 static void on_close(void *arg)
 {
   struct cb_process *p = arg;
-  struct pollfd end = { .fd = p->pidfd, .events = POLLIN };
+  struct pollfd end = { .fd = p->shepherd.sock, .events = POLLIN };
   kill_group(p);
   poll(&end, 1, CLOSE_WAIT_MS);
   finish(p, CB_CLOSED);
@@ -236,10 +227,6 @@ static void on_in(void *arg, uint32_t events)
 
 /* ---- the start --------------------------------------------------------------------------- */
 
-struct child_ends {
-  int in, out, err;
-};
-
 /* A pipe whose end on our side does not block. */
 static int make_pipe(struct pipe_end *ours, int *theirs, bool we_read, struct cb_err *err)
 {
@@ -251,38 +238,6 @@ static int make_pipe(struct pipe_end *ours, int *theirs, bool we_read, struct cb
   *theirs = ends[we_read ? 1 : 0];
   rc = cb_lift_fd(theirs, err);
   return rc ? rc : cb_nonblock(ours->fd, true, err);
-}
-
-static int spawn(struct cb_process *p, const struct cb_process_req *req, const char *path,
-                 const struct child_ends *c, struct cb_err *err)
-{
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attr;
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  if (posix_spawn_file_actions_init(&actions))
-    return cb_err_no_memory(err);
-  posix_spawnattr_init(&attr);
-  posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                      POSIX_SPAWN_SETSIGDEF);
-  posix_spawnattr_setpgroup(&attr, 0);
-  posix_spawnattr_setsigmask(&attr, &none);
-  posix_spawnattr_setsigdefault(&attr, &all);
-  int sys = posix_spawn_file_actions_adddup2(&actions, c->in, 0);
-  if (!sys)
-    sys = posix_spawn_file_actions_adddup2(&actions, c->out, 1);
-  if (!sys)
-    sys = posix_spawn_file_actions_adddup2(&actions, c->err, 2);
-  if (!sys)
-    sys = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-  if (!sys && req->cwd)
-    sys = posix_spawn_file_actions_addchdir_np(&actions, req->cwd);
-  if (!sys)
-    sys = posix_spawn(&p->pid, path, &actions, &attr, req->argv, req->env);
-  posix_spawnattr_destroy(&attr);
-  posix_spawn_file_actions_destroy(&actions);
-  return sys ? cb_err_errno(err, sys, "run %.200s", req->argv[0]) : CB_OK;
 }
 
 static int check_folder(const char *cwd, struct cb_err *err)
@@ -299,7 +254,8 @@ static int check_folder(const char *cwd, struct cb_err *err)
 /* Starts the child with its pipes; the child's ends are closed on our side either way. */
 static int launch(struct cb_process *p, const struct cb_process_req *req, struct cb_err *err)
 {
-  struct child_ends c = { -1, -1, -1 };
+  struct cb_program c = { .argv = req->argv, .env = req->env, .cwd = req->cwd,
+                          .in = -1, .out = -1, .err = -1 };
   char *path = NULL;
   int rc = check_folder(req->cwd, err);
   if (rc == CB_OK)
@@ -314,8 +270,9 @@ static int launch(struct cb_process *p, const struct cb_process_req *req, struct
     c.in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     rc = c.in < 0 ? cb_err_errno(err, errno, "open /dev/null") : cb_lift_fd(&c.in, err);
   }
+  c.path = path;
   if (rc == CB_OK)
-    rc = spawn(p, req, path, &c, err);
+    rc = cb_shepherd_start(&p->shepherd, &c, err);
   cb_close(&c.in);
   cb_close(&c.out);
   cb_close(&c.err);
@@ -326,10 +283,7 @@ static int launch(struct cb_process *p, const struct cb_process_req *req, struct
 /* Hangs the running child into the loop. */
 static int attend(struct cb_process *p, int64_t timeout_ms, struct cb_err *err)
 {
-  p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0); /* close-on-exec by itself */
-  if (p->pidfd < 0)
-    return cb_err_errno(err, errno, "watch a process");
-  p->exit_poll = cb_poll_start(p->io, p->pidfd, EPOLLIN, on_exit_seen, p);
+  p->exit_poll = cb_poll_start(p->io, p->shepherd.sock, EPOLLIN, on_exit_seen, p);
   p->out.poll = cb_poll_start(p->io, p->out.fd, EPOLLIN, on_out, p);
   p->err.poll = cb_poll_start(p->io, p->err.fd, EPOLLIN, on_err, p);
   if (p->in.fd >= 0)
@@ -358,7 +312,7 @@ struct cb_process *cb_process_start(struct cb_io *io, const struct cb_process_re
   p->io = io;
   p->done = done;
   p->arg = arg;
-  p->pidfd = p->in.fd = p->out.fd = p->err.fd = -1;
+  p->shepherd.sock = p->in.fd = p->out.fd = p->err.fd = -1;
   cb_buf_init(&p->out_bytes, max);
   cb_buf_init(&p->err_bytes, max);
   int rc = CB_OK;
@@ -369,15 +323,9 @@ struct cb_process *cb_process_start(struct cb_io *io, const struct cb_process_re
   }
   if (rc == CB_OK)
     rc = launch(p, req, err);
-  if (rc == CB_OK) {
+  if (rc == CB_OK)
     rc = attend(p, req->timeout_ms, err);
-    if (rc) { /* it runs, but nobody would hear of its end */
-      kill_group(p);
-      while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR) {
-      }
-    }
-  }
-  if (rc) {
+  if (rc) { /* what runs already, and whose end nobody would hear, is killed with the release */
     free_process(p);
     return NULL;
   }

@@ -2,9 +2,8 @@
  * process.h: a child process on this host, run to its end without blocking. I/O thread only.
  *
  * The child has a process group of its own, default signals, an empty signal mask and no
- * descriptor but 0, 1 and 2. Its end is awaited on a pidfd: no SIGCHLD handler, no wait for
- * any other child of the host. A host that reaps every child by itself takes the exit status
- * away; that is reported as an error, not guessed. */
+ * descriptor but 0, 1 and 2. Its end is awaited by a shepherd (shepherd.h): no SIGCHLD handler, no
+ * wait for any other child of the host, and no loss where a host reaps every child, as nginx does. */
 #ifndef CB_NET_PROCESS_H
 #define CB_NET_PROCESS_H
 #include <stddef.h>
@@ -29,6 +28,6 @@ struct cb_process_req {   /* everything is copied */
  * NULL with *err filled, and no callback, when it could not be started. */
 struct cb_process *cb_process_start(struct cb_io *io, const struct cb_process_req *req,
                                     cb_done *done, void *arg, struct cb_err *err);
-/* Kills its group; done comes with CB_CANCELLED once it is reaped. */
+/* Kills its group; done comes with CB_CANCELLED once it has ended. */
 void cb_process_cancel(struct cb_process *p);
 #endif
