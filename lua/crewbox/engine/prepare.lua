@@ -249,7 +249,8 @@ function M.store(ctx, request, o)
     harness = request.options or ctx.config.providers.sandbox.agents[o.harness.name],
     tree = pack and { digest = pack.digest, count = pack.count, bytes = pack.bytes, excluded = pack.excluded } or nil,
   }
-  ok, e = ctx.store:add_run({
+  -- Whoever gives up waiting now must still know whether there is a row.
+  ok, e = ctx.loop:shield(ctx.store.add_run, ctx.store, {
     id = o.id, kind = "agent", agent = o.harness.name, model = request.model, title = title_of(request, o.redactor),
     repo = pack and pack.root or request.repo, options = options, env_names = names, claim_owner = claim, claim_s = M.CLAIM_S,
   }, core.sys.wall())
