@@ -13,7 +13,7 @@ source = {
 description = {
   summary = "Runs coding agents in isolated boxes as detached, durable jobs",
   detailed = [[
-A C core with thin bindings and the engine in Lua: coding agents (Claude Code or any command) run
+A C core with thin bindings and the engine in Lua: coding agents (Claude Code, OpenCode or any command) run
 in isolated boxes, locally or at an E2B server; the working tree goes in, findings and a patch come
 out, and nothing is lost when a process dies in between.]],
   license = "MIT",

@@ -101,7 +101,7 @@ end
 function M:check(env, model)
   local c = choose(env, model)
   if set(env[c.key]) then return true end
-  local either = set(model) and model:find("^%l+/") and c.key or "ANTHROPIC_API_KEY or OPENAI_API_KEY"
+  local either = PROVIDERS[(model or ""):match("^(%l+)/.")] and c.key or "ANTHROPIC_API_KEY or OPENAI_API_KEY"
   return nil, err.new("invalid", ("opencode needs a key: set %s in the environment"):format(either))
 end
 
@@ -125,6 +125,7 @@ local function config_of(c, env)
     share = "disabled",
     autoupdate = false,
     permission = "allow",
+    agent = { build = { permission = "allow" } }, -- a project may have set it for this agent alone
     enabled_providers = json.array { c.id },
     provider = json.object { [c.id] = {
       npm = c.npm,
