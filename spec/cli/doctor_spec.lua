@@ -21,7 +21,8 @@ end
 describe("the topic host", function()
   local function with(files, o)
     o = o or {}
-    return said(host, { read = function(path) return files[path] end, environ = o.environ or {}, uid = o.uid or 1000, remote = o.remote or false })
+    return said(host, { read = function(path) return files[path] end, environ = o.environ or {}, uid = o.uid or 1000,
+      remote = o.remote or false })
   end
   local GOOD = { ["/proc/sys/kernel/osrelease"] = "6.1.0-18-amd64\n", ["/etc/os-release"] = 'NAME=x\nPRETTY_NAME="Debian GNU/Linux 12"\n',
     ["/proc/sys/user/max_user_namespaces"] = "96364\n" }
@@ -110,9 +111,9 @@ end)
 
 describe("the fixes", function()
   local REASONS = {
-    { "this host cannot isolate a box: make the namespaces: Operation not permitted; unprivileged user namespaces are switched off: allow them",
+    { "make the namespaces: Operation not permitted; unprivileged user namespaces are switched off: allow them",
       "sysctl" },
-    { "this host cannot isolate a box: make the namespaces: No space left; raise the sysctls below user.max_*_namespaces", "max_user_namespaces" },
+    { "make the namespaces: No space left; raise the sysctls below user.max_*_namespaces", "max_user_namespaces" },
     { "the state folder lies on an overlay file system (a container's own disk?), which cannot carry a box", "CREWBOX_STATE" },
     { "this host cannot isolate a box: mount /proc: Operation not permitted; parts of /proc are covered here", "systempaths=unconfined" },
     { "this host cannot isolate a box: write uid_map: Operation not permitted", "CAP_SETUID" },
@@ -142,7 +143,9 @@ describe("crewbox doctor", function()
   after_each(function() place.remove() end)
 
   -- What is in the home, the work folder and where the state is, so that leftovers are seen.
-  local function listing() return place.run({ "sh", "-c", "cd " .. place.dir .. " && find . ! -name out ! -name err ! -name rc | sort" }).out end
+  local function listing()
+    return place.run({ "sh", "-c", "cd " .. place.dir .. " && find . ! -name out ! -name err ! -name rc | sort" }).out
+  end
 
   local function report(r)
     local value = assert(json.decode(r.out), r.out .. r.err)
@@ -157,7 +160,10 @@ describe("crewbox doctor", function()
     end
     return list
   end
-  local function crewbox_words(words) return (jit and "CREWBOX_LUA=luajit " or "CREWBOX_LUA=lua5.4 ") .. shell.quoted(os.getenv "CREWBOX_BUILD" .. "/crewbox") .. " " .. words end
+  local BUILD = os.getenv "CREWBOX_BUILD"
+  local function crewbox_words(words)
+    return ("CREWBOX_LUA=%s %s %s"):format(jit and "luajit" or "lua5.4", shell.quoted(BUILD .. "/crewbox"), words)
+  end
   -- An ordinary user of a namespace of its own, where a switch can be thrown.
   local function apart(script)
     return place.run { "unshare", "--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "--mount", "sh", "-c", script }
@@ -248,6 +254,7 @@ describe("crewbox doctor", function()
     local long = place.dir .. "/" .. ("x"):rep(100)
     local by = report(place.crewbox { "doctor", "--json", env = { CREWBOX_STATE = long } })
     assert.are.equal("fail", by["state/sockets"].state)
+    assert.are.equal("ok", by["isolation/box"].state) -- the doctor's own socket lies elsewhere then
     assert.is_truthy(by["state/sockets"].text:find("the most is 107", 1, true))
     shell.write(place.dir .. "/file", "")
     by = report(place.crewbox { "doctor", "--json", env = { CREWBOX_STATE = place.dir .. "/file" } })
@@ -276,7 +283,12 @@ describe("crewbox doctor", function()
     end)
     it("that a newer crewbox wrote", function()
       place.crewbox { "runs" }
-      assert.are.equal(0, place.run({ "sqlite3", place.state .. "/crewbox.db", "UPDATE meta SET value = '999' WHERE key = 'schema'" }).status)
+      local io = core.io()
+      local loop = require("crewbox.async").new(io)
+      local db = core.store(io, place.state .. "/crewbox.db")
+      assert(loop:call(loop.await, loop, db:query "UPDATE meta SET value = '999' WHERE key = 'schema'"))
+      db:close()
+      io:close()
       local by = report(place.crewbox { "doctor", "--json" })
       assert.are.equal("fail", by["store/schema"].state)
       assert.is_truthy(by["store/schema"].text:find "^schema 999")
@@ -304,8 +316,8 @@ describe("crewbox doctor", function()
       assert.is_nil(r.out:find("e2b_fake", 1, true))
     end)
     it("asks a server that answers", function()
-      local daemon = assert(core.sys.daemon { argv = { os.getenv "CREWBOX_BUILD" .. "/crewboxd", "--state", place.state .. "/boxd", "--listen",
-        "127.0.0.1:0" }, log = place.dir .. "/log", ready_timeout_ms = 20000 })
+      local daemon = assert(core.sys.daemon { argv = { BUILD .. "/crewboxd", "--state", place.state .. "/boxd", "--listen", "127.0.0.1:0" },
+        log = place.dir .. "/log", ready_timeout_ms = 20000 })
       local url = daemon.line:match "http://%S+"
       local yaml = ("providers: {sandbox: {type: e2b, api_url: '%s', sandbox_url: '%s'}}\n"):format(url, url)
       local key = shell.read(place.state .. "/boxd/key"):match "%S+"
@@ -320,8 +332,8 @@ describe("crewbox doctor", function()
 
   it("tries boxes of the server that the configuration names", function()
     local socket = place.state .. ".sock"
-    local daemon = assert(core.sys.daemon { argv = { os.getenv "CREWBOX_BUILD" .. "/crewboxd", "--state", place.state .. "/other", "--socket",
-      socket }, log = place.dir .. "/log", ready_timeout_ms = 20000 })
+    local daemon = assert(core.sys.daemon { argv = { BUILD .. "/crewboxd", "--state", place.state .. "/other", "--socket", socket },
+      log = place.dir .. "/log", ready_timeout_ms = 20000 })
     shell.write(place.work .. "/crewbox.yaml", ("providers: {sandbox: {socket: %s}}\n"):format(socket))
     local by, value = report(place.crewbox { "doctor", "--json" })
     local left = place.run { "sh", "-c", "ls " .. place.state .. "/other/boxes" }
@@ -377,7 +389,8 @@ describe("a topic that is defective", function()
     local async = require "crewbox.async"
     local io = core.io()
     local loop = async.new(io)
-    local report = loop:call(function() return doctor.run(doctor.context { loop = loop, environ = { CREWBOX_STATE = "/nonexistent/s" } }) end)
+    local ctx = doctor.context { loop = loop, environ = { CREWBOX_STATE = "/nonexistent/s" } }
+    local report = loop:call(doctor.run, ctx)
     doctor.TOPICS, package.loaded["crewbox.doctor.of_spec"] = before, nil
     io:close()
     assert.is_false(report.works)

@@ -2,7 +2,7 @@
 -- The command line before anything happens: help, wrong words, configuration files.
 local shell = require "spec.support.shell"
 
-local VERBS = { "run", "runs", "logs", "wait", "result", "apply", "cancel", "agents", "engine", "env", "version" }
+local VERBS = { "run", "runs", "logs", "wait", "result", "apply", "cancel", "agents", "redact", "doctor", "engine", "env", "version" }
 
 describe("crewbox", function()
   local place

@@ -8,7 +8,8 @@ M.OTHERWISE = "see docs/how-to/troubleshooting.md, or use boxes elsewhere: provi
 -- First match counts.
 local FIXES = {
   { "unprivileged user namespaces are switched off",
-    "sudo sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 (those that are there), or run as root" },
+    "sudo sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 (those that are there), " ..
+    "or run as root" },
   { "user.max_", "sudo sysctl -w user.max_user_namespaces=15000 (and the other user.max_*_namespaces that are low)" },
   { "overlay file system", "set CREWBOX_STATE to a folder on a volume or a tmpfs, for instance /dev/shm/crewbox" },
   { "parts of /proc are covered", "run crewbox outside of the container, or give it an unmasked /proc " ..

@@ -11,8 +11,8 @@ local M = { name = "isolation" }
 local BROKEN = "do not run agents here; report it as a defect of crewbox, with the output of `crewbox doctor --json`"
 
 local function host_namespaces(ctx)
-  local out = ctx.spawn { argv = { "sh", "-c", "for n in user mnt pid ipc uts net cgroup; do echo \"$n $(readlink /proc/self/ns/$n)\"; done" },
-    timeout_ms = 10000 }
+  local script = "for n in user mnt pid ipc uts net cgroup; do echo \"$n $(readlink /proc/self/ns/$n)\"; done"
+  local out = ctx.spawn { argv = { "sh", "-c", script }, timeout_ms = 10000 }
   local map = {}
   for name, id in (out and out.stdout or ""):gmatch("(%l+) (%S+)") do map[name] = id end
   return map

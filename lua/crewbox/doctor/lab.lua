@@ -42,10 +42,20 @@ end
 
 local function owner_file(dir) return dir .. "/owner" end
 
-local function write_owner(dir, daemon)
-  local own = core.sys.pid()
-  return core.sys.write_file(owner_file(dir), json.encode { pid = own, start = tostring(core.sys.pid_start(own)),
-    daemon = daemon and daemon.pid, daemon_start = daemon and tostring(daemon.start) }, 384) -- 0600
+local function write_owner(lab)
+  local own, daemon = core.sys.pid(), lab.daemon
+  return core.sys.write_file(owner_file(lab.dir), json.encode { pid = own, start = tostring(core.sys.pid_start(own)),
+    socket = lab.socket, daemon = daemon and daemon.pid, daemon_start = daemon and tostring(daemon.start) }, 384) -- 0600
+end
+
+-- The owner of a folder that is there, nil when it cannot be told. Only of a folder that nobody else
+-- can have made: the one above may be everybody's.
+local function read_owner(ctx, dir)
+  local st = core.sys.stat(dir, true)
+  if not st or st.type ~= "dir" or st.uid ~= ctx.uid or st.mode % 64 ~= 0 then return nil end
+  local owner = json.decode(core.sys.read_file(owner_file(dir), 4096) or "")
+  local sane = type(owner) == "table" and type(owner.pid) == "number" and type(owner.start) == "string"
+  return sane and owner or {}, core.sys.wall() - st.mtime
 end
 
 -- ---- the server ----------------------------------------------------------------------------
@@ -80,25 +90,26 @@ local function remove_left_boxes(ctx, socket)
   verbs:close()
 end
 
--- What killed doctors have left in `above`.
+-- A folder whose doctor has gone.
+local function remove_left(ctx, dir, owner, age)
+  local daemon = tonumber(owner.daemon)
+  if daemon and core.sys.alive(daemon, owner.daemon_start) then
+    local words = core.sys.read_file(("/proc/%d/cmdline"):format(daemon), 64 * 1024) or ""
+    if not words:find(dir .. "/state", 1, true) then return end -- not what its owner file says
+    remove_left_boxes(ctx, owner.socket)
+    stop_daemon(ctx, daemon, owner.daemon_start)
+  elseif age < OLD_S then
+    return -- a box of it may still have to end by itself
+  end
+  core.sys.rmtree(dir)
+end
+
 local function sweep(ctx, above)
   for _, name in ipairs(core.sys.list(above) or {}) do
     if name:sub(1, #PREFIX) == PREFIX then
-      local dir = above .. "/" .. name
-      local owner = json.decode(core.sys.read_file(owner_file(dir), 4096) or "")
-      local st = core.sys.stat(dir, true)
-      local age = st and core.sys.wall() - st.mtime or 0
-      if type(owner) == "table" and type(owner.pid) == "number" and not core.sys.alive(owner.pid, owner.start) then
-        if owner.daemon and core.sys.alive(owner.daemon, owner.daemon_start) then
-          remove_left_boxes(ctx, dir .. "/s")
-          stop_daemon(ctx, owner.daemon, owner.daemon_start)
-          core.sys.rmtree(dir)
-        elseif age > OLD_S then
-          core.sys.rmtree(dir)
-        end
-      elseif type(owner) ~= "table" and age > OLD_S then
-        core.sys.rmtree(dir)
-      end
+      local dir = (above == "/" and "" or above) .. "/" .. name
+      local owner, age = read_owner(ctx, dir)
+      if owner and not (owner.pid and core.sys.alive(owner.pid, owner.start)) then remove_left(ctx, dir, owner, age) end
     end
   end
 end
@@ -114,7 +125,7 @@ local function start_daemon(ctx, lab)
   if not started then return nil, err.new(e.code or "unreachable", "a box server does not start here: " .. e.message) end
   lab.daemon = { pid = started.pid, start = core.sys.pid_start(started.pid) }
   lab.loopback = started.line:match("^ready http://(127%.0%.0%.1:%d+)$")
-  write_owner(lab.dir, lab.daemon)
+  write_owner(lab)
   return true
 end
 
@@ -168,13 +179,12 @@ function M.open(ctx)
   local above = M.nearest(ctx.state)
   if not above then return nil, err.new("not_found", "no folder above the state folder is there") end
   sweep(ctx, above)
-  local lab = { dir = ("%s/%s%s"):format(above == "/" and "" or above, PREFIX, core.sys.random_id(6)) }
+  local name = PREFIX .. core.sys.random_id(8)
+  local lab = { dir = ("%s/%s"):format(above == "/" and "" or above, name) }
   lab.socket = lab.dir .. "/s"
-  if #lab.socket > paths.SOCKET_MAX then
-    return nil, err.new("invalid", "the path of the state folder is too long for a socket below it")
-  end
+  if #lab.socket > paths.SOCKET_MAX then lab.socket = "/tmp/" .. name .. ".s" end
   local ok, e = core.sys.mkdirs(lab.dir, 448) -- 0700
-  if ok then ok, e = write_owner(lab.dir) end
+  if ok then ok, e = write_owner(lab) end
   if ok then ok, e = build(ctx, lab) end
   if ok then return lab end
   M.close(ctx, lab)
@@ -200,6 +210,7 @@ function M.close(ctx, lab)
     if lab.verbs then lab.verbs:close() end
     if lab.daemon then stop_daemon(ctx, lab.daemon.pid, lab.daemon.start) end
     core.sys.rmtree(lab.dir)
+    if core.sys.stat(lab.socket, true) then core.sys.unlink(lab.socket) end -- of a daemon that was killed
   end)
 end
 

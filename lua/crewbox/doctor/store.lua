@@ -40,7 +40,8 @@ local function writable(ctx, say, db, path)
   if value and value.failed == 1 then return say("ok", "writable", "a change was tried and taken back") end
   local why = e and e.message or "it took a change that should have failed"
   if e and (e.code == "busy" or e.code == "timeout") then
-    return say("warn", "writable", "not checked: another process holds it: " .. why, "look for a crewbox that hangs: crewbox engine --status")
+    return say("warn", "writable", "not checked: another process holds it: " .. why,
+      "look for a crewbox that hangs: crewbox engine --status")
   end
   say("fail", "writable", why, ("look at the owner, mode and file system of %s"):format(path))
 end
