@@ -22,6 +22,7 @@ struct cb_rpc {
   struct cb_buf refusal; /* body of an answer that is not a stream */
   struct cb_err err;     /* why the stream was ended by us */
   bool enveloped;        /* the head said 200 and connect+json */
+  bool refused;          /* the head said something else than 200 */
   bool stopped;          /* on_message had enough */
   bool ended;            /* the end envelope came */
 };
@@ -305,6 +306,7 @@ out:
 static void stream_head(void *arg, int status, const char *content_type)
 {
   struct cb_rpc *r = arg;
+  r->refused = status != 200;
   r->enveloped = status == 200 && content_type &&
                  strcmp(content_type, "application/connect+json") == 0;
 }
@@ -323,10 +325,9 @@ static void take_trailer(struct cb_rpc *r, const struct cb_frame *f)
 static bool stream_data(void *arg, const char *p, size_t n)
 {
   struct cb_rpc *r = arg;
-  if (!r->enveloped) { /* a refusal: keep its beginning for the text */
+  if (!r->enveloped) { /* a refusal: its beginning is enough for the text, the rest is not read */
     size_t room = CB_RPC_MESSAGE_MAX - r->refusal.len;
-    cb_buf_add(&r->refusal, p, n < room ? n : room);
-    return true;
+    return r->refused && cb_buf_add(&r->refusal, p, n < room ? n : room) == CB_OK && n < room;
   }
   struct cb_frame f;
   int rc;
