@@ -13,6 +13,8 @@ files["lua/crewbox/cli/start.lua"] = { read_globals = { "jit" } }
 files["lua/crewbox/cli/env.lua"] = { read_globals = { package = { fields = { "searchpath", "path", "cpath" } } } }
 -- Tells the two interpreters apart by what each has: setfenv, loadstring, jit.
 files["lua/crewbox/config/script.lua"] = { read_globals = { "setfenv", "loadstring", "jit" } }
--- The face for nginx and its host run within nginx's Lua module only.
-files["lua/crewbox/openresty.lua"] = { std = "min+ngx_lua" }
-files["lua/crewbox/hosts/openresty.lua"] = { std = "min+ngx_lua" }
+-- What runs within nginx's Lua module only.
+for _, file in ipairs { "lua/crewbox/openresty.lua", "lua/crewbox/hosts/openresty.lua", "examples/openresty/gateway.lua",
+  "spec/support/openresty_app.lua" } do
+  files[file] = { std = "min+ngx_lua" }
+end

@@ -126,7 +126,10 @@ end
 --- (`failed`, with `traceback`), or when this wait ended first.
 function Task:join(timeout_ms)
   local loop = self.loop
-  if not self.done and is_guest(loop) then return loop:call(self.join, self, timeout_ms) end
+  if not self.done and is_guest(loop) then
+    self.quiet = true -- it may die before the task that joins it has begun
+    return loop:call(self.join, self, timeout_ms)
+  end
   if not self.done then
     local task = here(loop, "join")
     local deadline = deadline_of(loop, timeout_ms)

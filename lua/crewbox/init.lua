@@ -203,6 +203,22 @@ function Run:cancel()
   end)
 end
 
+local PIECE = 256 * 1024
+
+--- What its agent printed so far, masked, piece by piece: `for bytes in run:log() do`.
+--- @param stream "out"|"err"|nil  default: out
+function Run:log(stream)
+  local file = io.open(paths.run_file(self.engine.state, self.id, (stream or "out") .. ".log"), "rb")
+  return function()
+    local bytes = file and file:read(PIECE)
+    if not bytes and file then
+      file:close()
+      file = nil
+    end
+    return bytes
+  end
+end
+
 --- What happened to it so far, oldest first.
 --- @return table[] events
 function Run:events()
