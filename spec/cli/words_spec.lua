@@ -123,7 +123,14 @@ describe("crewbox", function()
       assert.are.equal(0, with("company.yaml", "{}").status)
     end)
 
-    it("reads the file of CREWBOX_CONFIG before the one in the folder", function()
+    it("does not read a file that merely lies in the folder, and says so", function()
+      local r = with("crewbox.yaml", "providers: {sandbox: {type: e2b, api_url: 'http://127.0.0.1:9', api_key: '${PATH}'}}",
+        { "run", "--no-repo", "--agent", "claude-code", "x" }, { CREWBOX_CONFIG = false })
+      assert.is_truthy(r.err:find("ANTHROPIC_API_KEY", 1, true), r.err) -- not an e2b run
+      assert.is_truthy(r.err:find("./crewbox.yaml is not used unless it is named: --config ./crewbox.yaml", 1, true), r.err)
+    end)
+
+    it("reads the file that CREWBOX_CONFIG names", function()
       shell.write(place.dir .. "/own.yaml", "providers: {sandbox: {typ: local}}")
       local r = with("crewbox.yaml", "{}", nil, { CREWBOX_CONFIG = place.dir .. "/own.yaml" })
       assert.is_truthy(one_line(r):find("own.yaml: unknown key providers.sandbox.typ (did you mean type?)", 1, true))

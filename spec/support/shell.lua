@@ -70,7 +70,14 @@ function M.place()
       if type(k) == "string" then words[k] = v end
     end
     for _, w in ipairs(o) do words[#words + 1] = w end
-    words.env = o.env or {}
+    words.env = {}
+    for k, v in pairs(o.env or {}) do words.env[k] = v end
+    -- A configuration that a spec puts in the current folder is named, as a person has to.
+    for _, name in ipairs { "crewbox.yaml", "crewbox.lua", "company.yaml" } do
+      if words.env.CREWBOX_CONFIG == nil and M.exists((o.cwd or place.work) .. "/" .. name) then
+        words.env.CREWBOX_CONFIG = "./" .. name
+      end
+    end
     -- The same interpreter as the specs: both are supported.
     words.env.CREWBOX_LUA = jit and "luajit" or "lua5.4"
     return place.run(words)

@@ -2,6 +2,7 @@
 -- crewbox run: hands a brief and a working tree to a coding agent in a box and follows it.
 local core = require "crewbox.core"
 local err = require "crewbox.err"
+local find = require "crewbox.config.find"
 local finish = require "crewbox.cli.shell.finish"
 local follow = require "crewbox.cli.shell.follow"
 local session = require "crewbox.cli.shell.session"
@@ -151,8 +152,8 @@ function M.run(args)
   local request, e = request_of(args)
   if not request then return nil, e end
   return session.client(args, function(client)
-    local source = client.config.source
-    if source and not source:find("^/") and not args.config then io.stderr:write("using ", source, "\n") end
+    local here = not client.config.source and find.unnamed()
+    if here then io.stderr:write(("%s is not used unless it is named: --config %s\n"):format(here, here)) end
     local id
     id, e = start(client, request)
     if not id then

@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: MIT
--- Which configuration file counts: the first of --config, CREWBOX_CONFIG, the current folder and
--- the person's configuration folder. None at all is fine: everything has a default.
+-- Which configuration file counts: the first of --config, CREWBOX_CONFIG and the person's
+-- configuration folder. None at all is fine: everything has a default.
+-- A file that merely lies in the current folder never counts: it may have come with a checkout
+-- that somebody else wrote, and a configuration says where keys are sent.
 local core = require "crewbox.core"
 local err = require "crewbox.err"
 
@@ -27,6 +29,12 @@ end
 
 local function filled(s) return s and s ~= "" and s or nil end
 
+--- A configuration in the current folder that nobody named, to say that it is not used.
+--- @return string? path
+function M.unnamed()
+  return first_in(".")
+end
+
 --- @param path string?  of --config
 --- @param env table<string, string>
 --- @return {path: string, by: string}? found  nil without an error: there is no file
@@ -34,8 +42,6 @@ local function filled(s) return s and s ~= "" and s or nil end
 function M.find(path, env)
   if path then return named(path, "--config") end
   if filled(env.CREWBOX_CONFIG) then return named(env.CREWBOX_CONFIG, "CREWBOX_CONFIG") end
-  local here = first_in(".")
-  if here then return { path = here, by = "the current folder" } end
   local home = filled(env.XDG_CONFIG_HOME) or (filled(env.HOME) and env.HOME .. "/.config")
   local own = home and first_in(home .. "/crewbox")
   return own and { path = own, by = "the configuration folder" } or nil

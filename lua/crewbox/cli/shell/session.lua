@@ -15,7 +15,7 @@ end
 
 --- Adds the option that names the configuration; `args.config` then.
 function M.define_config(command)
-  command:option("--config", "The configuration file. Default: CREWBOX_CONFIG, ./crewbox.yaml, ~/.config/crewbox/crewbox.yaml.")
+  command:option("--config", "The configuration file. Default: CREWBOX_CONFIG, ~/.config/crewbox/crewbox.yaml.")
     :argname "<file>"
 end
 
