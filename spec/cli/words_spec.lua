@@ -38,7 +38,8 @@ describe("crewbox", function()
   end)
 
   it("prints exports with which Lua finds it", function()
-    for _, lua in ipairs { "5.4", "luajit" } do
+    -- The module of a sanitizer build loads only into the interpreter made for it.
+    for _, lua in ipairs(os.getenv "CREWBOX_SANITIZED" and { "5.4" } or { "5.4", "luajit" }) do
       local r = place.crewbox { "env", "--lua", lua }
       assert.are.equal(0, r.status, r.err)
       local say = place.run { "sh", "-c", r.out .. (lua == "5.4" and "lua5.4" or "luajit") ..

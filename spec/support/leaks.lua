@@ -14,7 +14,7 @@ local LAST_IO = { ["anon_inode:[eventfd]"] = 2, ["anon_inode:[eventpoll]"] = 1 }
 --- shell, because plain Lua cannot read a link; its own pipe to us is left out.
 local function held()
   local p = assert(io.popen([[readlink /proc/self/fd/1; ls /proc/$PPID/task | sed 's/.*/thread/'
-    ls -l /proc/$PPID/fd | sed -n 's/.* -> //p']]))
+    ls -l /proc/$PPID/fd 2>/dev/null | sed -n 's/.* -> //p']]))
   local own_pipe, counts = p:read "*l", {}
   for line in p:lines() do
     if line ~= own_pipe then

@@ -5,6 +5,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ int main(int argc, char **argv)
     return 2;
   }
   luaL_openlibs(L);
+  signal(SIGINT, SIG_DFL); /* as lua does: a shell ignores it for what runs in the background */
   while (script + 1 < argc && strcmp(argv[script], "-e") == 0)
     script += 2;
   lua_pushcfunction(L, with_trace);
