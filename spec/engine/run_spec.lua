@@ -261,6 +261,25 @@ describe("an engine in a Lua program", function()
     assert.equal("begun\ndone\n", s:read(r.id, "out.log"))
   end)
 
+  it("spoils nothing when it closes at any moment", function()
+    local repo = s:checkout { ["a.txt"] = "a\n" }
+    local runs = {}
+    for i = 1, 12 do
+      local other = assert(crewbox.open { state = s.state, config = s.config, environ = s:environ() })
+      local r = assert(other:run { agent = "command", repo = repo, brief = "echo begun; echo b >> a.txt; sleep 0.1; echo done" })
+      other.loop:call(other.loop.sleep, other.loop, i * 25) -- from before the box is there to after the end
+      other:close()
+      runs[i] = r.id
+    end
+    for _, id in ipairs(runs) do
+      local row = assert(assert(engine:get(id)):wait(180))
+      assert.equal("succeeded", row.state, row.outcome.error)
+      assert.equal("begun\ndone\n", s:read(id, "out.log"))
+      assert.equal(1, row.outcome.changed)
+      assert.equal(1, states.count(s:events(id), "run_finished"))
+    end
+  end)
+
   it("says that a run which is not over has no result", function()
     local r = assert(engine:run { agent = "command", no_repo = true, brief = "sleep 0.5" })
     local result, e = r:result()

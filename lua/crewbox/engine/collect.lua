@@ -5,6 +5,7 @@
 local core = require "crewbox.core"
 local err = require "crewbox.err"
 local paths = require "crewbox.paths"
+local provider = require "crewbox.engine.provider"
 local records = require "crewbox.engine.records"
 local tree = require "crewbox.tree"
 
@@ -44,6 +45,7 @@ end
 --- @async
 --- @return string? findings
 --- @return string? note why there is none although there should be
+--- @return crewbox.Error? err nothing is known: try again later
 function M.findings(job, state)
   local size = tonumber(state and state.findings_size)
   if not size or size <= 0 then return nil end
@@ -52,6 +54,7 @@ function M.findings(job, state)
     parts[#parts + 1] = bytes
     return true
   end)
+  if not at and not provider.is_staying(e) then return nil, nil, e end
   if not at then return nil, "the findings could not be read: " .. e.message end
   local findings = table.concat(parts)
   if core.sys.sha256(findings) ~= state.findings_sha256 then
@@ -119,7 +122,7 @@ function M.patch(job)
     base = file("tree.pack"), result = file("result.pack"), dir = file("compare"), patch = file("patch"),
     redactor = job.redactor,
   })
-  core.sys.rmtree(file("compare"))
+  job.engine.loop:await(job.engine.io:remove_tree { path = file("compare") })
   if not patch then return none(e) end
   patch.skipped = skipped
   return patch

@@ -8,6 +8,7 @@ local events = require "crewbox.engine.events"
 local fault = require "crewbox.engine.fault"
 local json = require "crewbox.json"
 local paths = require "crewbox.paths"
+local provider = require "crewbox.engine.provider"
 
 local M = {}
 
@@ -78,15 +79,20 @@ end
 
 -- ---- storing and accepting ------------------------------------------------------------------
 
+-- On the disk when this returns; what waits for the disk is not the host's loop.
+local function write(job, name, bytes)
+  return job.engine.loop:await(job.engine.io:write_file { path = file(job, name), data = bytes })
+end
+
 -- Everything durable before the row says so.
 local function store(job, final)
   local ok, e
   if final.findings then
-    ok, e = core.sys.write_file(file(job, "findings.md"), final.findings, 384, true)
+    ok, e = write(job, "findings.md", final.findings)
     if not ok then return nil, e end
   end
   final.findings = nil
-  ok, e = core.sys.write_file(file(job, "result.json"), json.encode(final), 384, true)
+  ok, e = write(job, "result.json", json.encode(final))
   if not ok then return nil, e end
   fault.at("result_written")
   return true
@@ -159,12 +165,14 @@ function M.settle(job, finish)
   local findings, patch, e
   local box_there = finish.lost ~= "box_lost" and finish.lost ~= "box_replaced" and not job.box_gone and not job.box_killed
   if box_there and finish.state then
-    findings, e = collect.findings(job, finish.state)
-    note(e)
+    local why
+    findings, why, e = collect.findings(job, finish.state)
+    if e then return nil, e end
+    note(why)
   end
   if box_there and job.row.options.tree then
     patch, e = collect.patch(job)
-    if e and e.code == "fenced" then return nil, e end
+    if e and not provider.is_staying(e) then return nil, e end
     if e and e.code == "contains_secret" then
       state, reason, message = "failed", "contains_secret", e.message
     elseif e then

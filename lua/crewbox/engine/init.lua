@@ -17,6 +17,7 @@ Engine.__index = Engine
 
 local RENEW_MS = 5000
 local SWEEP_MS = 2000
+local LATER_MS = 10000 -- until a run that was put off is tried again
 
 --- @param o {loop, store, state, config, environ?, on_event?, log?}
 ---   on_event(event, job): called with each event of a run, already masked
@@ -49,6 +50,7 @@ function M.open(o)
     old_providers = {}, -- replaced by ones with a newer key
     unfit = {},        -- ids of runs whose provider today's settings do not reach
     killing = {},      -- box id -> true
+    later = {},        -- run id -> when it may be tried again
     tasks = {},        -- the engine's own
     running = 0,       -- background work in flight
     changed = o.loop:signal(), -- a job began or ended
@@ -157,13 +159,22 @@ function Engine:adopt(id, o)
   local j = job.new(self, row, o)
   self.jobs[id] = j
   j.task = self.loop:spawn(function()
-    local ran, message = pcall(job.drive, j)
-    if not ran then self:log(("run %s: %s"):format(id, tostring(message))) end
+    local ran, accepted, why = pcall(job.drive, j)
+    if not ran then self:log(("run %s: %s"):format(id, tostring(accepted))) end
+    if not (ran and accepted) and not self.closing and not self.dead then self:put_off(id, why) end
     self.jobs[id] = nil
     self.changed:fire()
   end)
   self.changed:fire()
   return j
+end
+
+-- A run that could not be brought to its end now: anybody may try again, we in a while.
+function Engine:put_off(id, why)
+  if why and why.code == "fenced" then return end
+  if why then self:log(("run %s is put off: %s"):format(id, provider.words(why))) end
+  self.later[id] = self.now_ms() + LATER_MS
+  self.store:release_run(id, self.fence)
 end
 
 function Engine:cancel(id)

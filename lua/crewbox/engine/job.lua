@@ -173,7 +173,10 @@ local function way(job)
   else
     ok, e = launch.learn(job)
     if not ok then return nil, e end
-    if not job.values then job.secrets_known = launch.recall(job) end
+    if not job.values then
+      job.secrets_known, e = launch.recall(job)
+      if e then return nil, e end
+    end
   end
   if job.row.state == "starting" then
     ok, e = launch.start(job)
@@ -194,6 +197,13 @@ local function way(job)
   return coordinator.settle(job, finish)
 end
 
+-- Whether an error ends the run. Once its agent has started, only what is certain does: a full
+-- disk or a provider that does not answer says nothing about a run that may be finished.
+local function is_the_end(job, e)
+  if e.code == "fenced" or e.code == "closed" then return false end
+  return e.final_state ~= nil or e.code == "box_lost" or job.row.state ~= "running"
+end
+
 -- The end of a run that did not come as far as its own end.
 local function ended_early(job, e)
   local state, reason = e.final_state, e.reason
@@ -205,28 +215,39 @@ local function ended_early(job, e)
   return coordinator.refuse(job, state, reason, provider.words(e))
 end
 
+-- pcall of a step; a defect becomes an error like others, with its trace in the log.
+local function guarded(job, step, ...)
+  local ran, ok, e = pcall(step, job, ...)
+  if ran then return ok, e end
+  job.engine:log(("run %s: %s"):format(job.id, tostring(ok)))
+  return nil, err.new("defect", "a defect of crewbox: " .. tostring(ok):match("^[^\n]*"))
+end
+
 --- Takes the run to its end. Returns when it is accepted, when another engine has it, or when
 --- this engine closes.
 --- @async
+--- @return boolean accepted
+--- @return crewbox.Error? err why it is not
 function M.drive(job)
-  local loop = job.engine.loop
-  local ran, ok, e = pcall(way, job)
-  if not ran then
-    -- A defect must not lose a run: it ends with what is known, and the trace is in the log.
-    job.engine:log(("run %s: %s"):format(job.id, tostring(ok)))
-    ok, e = nil, job:ends("failed", "start_failed", "a defect of crewbox: " .. tostring(ok):match("^[^\n]*"))
-  end
-  local closing = job.task and job.task.cancelled
-  if not ok and not closing and e.code ~= "fenced" and e.code ~= "closed" then
-    ran, ok = pcall(ended_early, job, e)
-    if not ran then job.engine:log(("run %s: %s"):format(job.id, tostring(ok))) end
+  local ok, e = guarded(job, way)
+  local function closing() return job.task ~= nil and job.task.cancelled end
+  -- A defect behind the start is tried again by the next who takes it, then it ends the run.
+  local hopeless = e and e.code == "defect" and job.row.progress.defect
+  if not ok and not closing() and (hopeless or is_the_end(job, e)) then
+    if hopeless then e = job:ends("failed", "collect_failed", e.message) end
+    ok, e = guarded(job, ended_early, e)
+  elseif e and e.code == "defect" then
+    local p = job.row.progress
+    p.defect = true
+    job.engine.store:run_progress(job.id, p, job.row.out_offset, job.row.err_offset, job:fence(), core.sys.wall())
   end
   job.over = true
   if job.keeper then job.keeper:cancel() end
   if job.stopper then job.stopper:cancel() end
-  if ok == true and job.box_row and job.provider and not closing then
-    loop:shield(function() box.kill(job.engine, job.provider, job.box_row) end)
+  if ok == true and job.box_row and job.provider and not closing() then
+    job.engine.loop:shield(function() box.kill(job.engine, job.provider, job.box_row) end)
   end
+  return ok == true, e
 end
 
 return M

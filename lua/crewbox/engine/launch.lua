@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- Brings a run into its box and starts it. `put`: one exec that learns the box and makes the
--- folders, one upload of everything, one exec that applies the tree; state `starting`. `start`:
+-- folders, one upload of everything, one exec that settles modes and applies the tree; state `starting`. `start`:
 -- the supervisor, which refuses a second start of the same launch; state `running`. Both may be
 -- repeated by an engine that comes after.
 local brief = require "crewbox.brief"
@@ -48,16 +48,18 @@ fi
 printf '%s\n%s\n%s\n%s\n' "$(uname -m)" "$(id -u)" "$home" "$PATH"
 ]]
 
--- After the upload, as whoever uploaded.
+-- After the upload, as whoever uploaded; then, in the same round trip, a program.
 local SETTLE = [[
 set -eu
-sup=$1 orders=$2; shift 2
+sup=$1 orders=$2 own=$3; shift 3
 chmod 755 "$sup"
 chmod 600 "$orders"
-for f in "$@"; do
-  chmod 600 "$f"
-  chown user: "$f" 2>/dev/null || :
+while [ "$own" -gt 0 ]; do
+  chmod 600 "$1"
+  chown user: "$1" 2>/dev/null || :
+  shift; own=$((own - 1))
 done
+[ $# = 0 ] || exec "$@"
 ]]
 
 -- Whether this launch has begun: the supervisor's lock holds the last launch that did.
@@ -70,15 +72,21 @@ else echo nothing
 fi
 ]]
 
---- Runs a script of ours in the box; a status that is not 0 ends the run.
---- @async
-function M.sh(job, script, user, ...)
-  local value, e = job:exec { cmd = "/bin/sh", args = { "-c", script, "sh", ... }, user = user, timeout_ms = 60000 }
+local function sh(job, o)
+  local value, e = job:exec {
+    cmd = "/bin/sh", args = { "-c", o.script, "sh", unpack(o.args) }, user = o.user, timeout_ms = o.timeout_ms or 60000,
+  }
   if not value then return nil, e end
   if value.exit == 0 then return value end
   local said = (value.stderr or ""):match("[^\n]+") or "no words"
-  return nil, job:ends("failed", "start_failed", ("the box is not as it should be: %s (exit %s)")
-    :format(said, tostring(value.exit or value.signal)))
+  return nil, job:ends("failed", "start_failed", ("%s: %s (exit %s)")
+    :format(o.what or "the box is not as it should be", said, tostring(value.exit or value.signal)))
+end
+
+--- Runs a script of ours in the box; a status that is not 0 ends the run.
+--- @async
+function M.sh(job, script, user, ...)
+  return sh(job, { script = script, user = user, args = { ... } })
 end
 
 function M.user_of(job) return job.as_root and "root" or nil end
@@ -185,18 +193,33 @@ end
 -- this one masks logs and refuses patches with them. The agent has them as its environment anyway.
 local function values_file(job) return ("/dev/shm/crewbox-%s-values/values"):format(job.id) end
 
+local function transmit(job, files)
+  return job:try(function()
+    return job.engine.loop:await(job.provider.verbs:upload { box = job.box, user = M.user_of(job), files = files })
+  end)
+end
+
+-- The modes of what was sent, then the program `run` {words, what, timeout_ms}, if any.
+local function settle(job, own, run)
+  local args = { job.supervisor, M.orders_file(job), ("%d"):format(#own) }
+  for _, list in ipairs { own, run and run.words or {} } do
+    for _, word in ipairs(list) do args[#args + 1] = word end
+  end
+  return sh(job, { script = SETTLE, user = M.user_of(job), args = args, what = run and run.what,
+    timeout_ms = run and run.timeout_ms })
+end
+
 --- Sends files in one request and settles their modes: orders closed to all but their owner, `own`
 --- files given to the agent's user.
 --- @async
 function M.send(job, files, own)
-  local ok, e = job:try(function()
-    return job.engine.loop:await(job.provider.verbs:upload { box = job.box, user = M.user_of(job), files = files })
-  end)
+  local ok, e = transmit(job, files)
   if not ok then return nil, e end
-  return M.sh(job, SETTLE, M.user_of(job), job.supervisor, M.orders_file(job), unpack(own))
+  return settle(job, own)
 end
 
-local function upload(job, plan)
+-- What a launch needs in the box, and which of it is the agent's.
+local function files_of(job, plan)
   local supervisor, e = supervisor_file(job)
   if not supervisor then return nil, e end
   local files = {
@@ -216,22 +239,17 @@ local function upload(job, plan)
     add { path = job.run_dir .. "/tree.pack", source = paths.run_file(job.engine.state, job.id, "tree.pack") }
   end
   for _, file in ipairs(plan.files or {}) do add(file) end
-  return M.send(job, files, own)
+  return files, own
 end
 
-local function apply(job)
-  if not job.row.options.tree then return true end
-  local value, e = job:exec {
-    cmd = job.supervisor, timeout_ms = APPLY_MS,
-    args = { "tree-apply", "--project", job.home .. "/project", "--pack", job.run_dir .. "/tree.pack",
+-- The supervisor makes what it writes the project's owner's, whoever it runs as.
+local function tree_apply(job)
+  if not job.row.options.tree then return nil end
+  return {
+    words = { job.supervisor, "tree-apply", "--project", job.home .. "/project", "--pack", job.run_dir .. "/tree.pack",
       "--run-dir", job.run_dir, "--base-commit" },
+    what = "the tree could not be put into the box", timeout_ms = APPLY_MS,
   }
-  if not value then return nil, e end
-  if value.exit ~= 0 then
-    return nil, job:ends("failed", "start_failed", "the tree could not be put into the box: " ..
-      ((value.stderr or ""):match("[^\n]+") or "exit " .. tostring(value.exit or value.signal)))
-  end
-  return true
 end
 
 -- ---- the two steps --------------------------------------------------------------------------
@@ -246,10 +264,12 @@ function M.put(job)
   local plan
   plan, e = plan_of(job)
   if not plan then return nil, e end
-  ok, e = upload(job, plan)
+  local files, own = files_of(job, plan)
+  if not files then return nil, own end
+  ok, e = transmit(job, files)
   if not ok then return nil, e end
   fault.at("uploaded")
-  ok, e = apply(job)
+  ok, e = settle(job, own, tree_apply(job))
   if not ok then return nil, e end
   fault.at("tree_applied")
   ok, e = setup.run(job, M)
@@ -260,6 +280,7 @@ function M.put(job)
   ok, e = job.engine.store:run_starting(job.id, job.row.launch_seq, job.row.progress, job:fence(), core.sys.wall())
   if not ok then return nil, e end
   job.row.state = "starting"
+  job.unstarted = true
   fault.at("starting_written")
   return true
 end
@@ -283,7 +304,10 @@ end
 function M.start_once(job)
   local last
   for try = 1, START_TRIES do
-    local state, e = M.begun(job)
+    -- Who has just put it there need not ask whether it has begun.
+    local state, e = "waiting"
+    if not job.unstarted then state, e = M.begun(job) end
+    job.unstarted = false
     if not state then return nil, e end
     if state == "begun" then return true end
     if state == "nothing" and try == START_TRIES then
@@ -328,12 +352,16 @@ function M.again(job)
   local ok, e = M.learn(job, true)
   local plan
   if ok then plan, e = plan_of(job) end
-  if plan then ok, e = upload(job, plan) end
-  if not plan or not ok then return nil, e end
+  if not plan then return nil, e end
+  local files, own = files_of(job, plan)
+  if not files then return nil, own end
+  ok, e = M.send(job, files, own)
+  if not ok then return nil, e end
   job.row.progress.out_size, job.row.progress.err_size = 0, 0
   job.row.out_offset, job.row.err_offset = 0, 0
   ok, e = job.engine.store:run_relaunched(job.id, job.row.launch_seq, job.row.progress, job:fence(), core.sys.wall())
   if not ok then return nil, e end
+  job.unstarted = true
   ok, e = M.start_once(job)
   if not ok then return nil, e end
   job.over = false
@@ -343,14 +371,16 @@ end
 
 --- The secrets of a run that another engine launched, from the box's memory.
 --- @async
---- @return boolean known
+--- @return boolean? known false: the box has them no more
+--- @return crewbox.Error? err nothing is known: try again later
 function M.recall(job)
   if #job.row.env_names == 0 then return true end
-  local value = job:try(function()
+  local value, e = job:try(function()
     return job.engine.loop:await(job.provider.verbs:read {
       box = job.box, path = values_file(job), max_bytes = RECALL_MAX, user = M.user_of(job),
     })
   end)
+  if not value and not provider.is_staying(e) then return nil, e end
   local list = value and orders.decode_secrets(value.data)
   if not list then return false end
   job:set_secrets(list)

@@ -64,6 +64,16 @@ function M.is_passing(e)
   return PASSING[e.code] == true or (e.code == "provider" and (e.status or 0) >= 500)
 end
 
+-- Failures of a step that lie in what was asked for, not in the moment: repeating gives the same.
+local STAYING = { contains_secret = true, too_large = true, corrupt = true, protocol = true, not_found = true,
+  invalid = true, unsupported = true, conflict = true, provider = true, exists = true }
+
+--- Whether repeating a step later would fail the same way. Everything else (the network, a full
+--- disk, an engine that closes) says nothing about the run.
+function M.is_staying(e)
+  return STAYING[e.code] == true and not M.is_passing(e)
+end
+
 --- The words of an error for a person, without what only programs need.
 function M.words(e)
   return type(e) == "table" and (e.message or json.encode(e)) or tostring(e)

@@ -47,7 +47,8 @@ local function adopt_orphans(engine)
   engine.unfit = {}
   for _, row in ipairs(orphans) do
     local for_client = row.state == "preparing" and #row.env_names > 0 and row.updated_at > core.sys.wall() - CLIENT_S
-    if not engine.jobs[row.id] and not for_client then
+    local put_off = (engine.later[row.id] or 0) > engine.now_ms()
+    if not engine.jobs[row.id] and not for_client and not put_off then
       local p, over = engine:provider_for(row)
       if not p then over, e = is_surely_over(engine, row) end
       if e then return nil, e end
