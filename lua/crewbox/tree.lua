@@ -382,7 +382,7 @@ function M.patch(loop, o)
   end
   if o.patch then
     local ok
-    ok, e = core.sys.write_file(o.patch, text, 384, true)
+    ok, e = loop:await(loop.io:write_file { path = o.patch, data = text })
     if not ok then return nil, err.wrap(e, "write the patch") end
   end
   return {

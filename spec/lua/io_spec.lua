@@ -176,6 +176,30 @@ describe("crewbox.core io", function()
     assert.has_error(function() h.io:answer(c.value.conn, "two\nlines") end)
   end)
 
+  it("writes and removes files without waiting for the disk", function()
+    local path = folder .. "/written"
+    assert.is_true(h.wait(h.io:write_file { path = path, data = "a\0b" }))
+    assert.equal("a\0b", sys.read_file(path))
+    assert.equal(384, sys.stat(path).mode)
+    assert(sys.mkdirs(folder .. "/tree/below", 448))
+    assert.is_true(h.wait(h.io:write_file { path = folder .. "/tree/below/f", data = "x", mode = 420 }))
+    assert.is_true(h.wait(h.io:remove_tree { path = folder .. "/tree" }))
+    assert.is_nil(sys.stat(folder .. "/tree"))
+    local _, err = h.wait(h.io:write_file { path = folder .. "/no/such/folder", data = "x" })
+    assert.equal("not_found", err.code)
+    assert.has_error(function() h.io:write_file { path = "a\0b", data = "x" } end)
+  end)
+
+  it("starts a program that outlives it, and says why one did not start", function()
+    local d = assert(h.wait(h.io:daemon { argv = { "sh", "-c", "echo ready $K; exec sleep 600" }, log = folder .. "/log",
+      env = { K = "v", PATH = "/usr/bin:/bin" } }))
+    assert.equal("ready v", d.line)
+    assert(sys.kill(d.pid, "KILL"))
+    local _, err = h.wait(h.io:daemon { argv = { "sh", "-c", "echo because >&2" }, log = folder .. "/log" })
+    assert.truthy(err.message:find("because", 1, true), err.message)
+    assert.has_error(function() h.io:daemon { argv = {}, log = "/x" } end)
+  end)
+
   it("bug-Q5: gives nil and closed after close, for every method", function()
     h.io:sleep(600000)
     assert.is_true(h.io:close())
@@ -183,7 +207,9 @@ describe("crewbox.core io", function()
     for name, args in pairs {
       fd = {}, step = { 0 }, drain = {}, cancel = { 1 }, work_count = {}, sleep = { 1 },
       http = { { url = url } }, spawn = { { argv = { "true" } } }, serve = { { path = "/x" } },
-      answer = { 1, "x" }, ask = { { path = "/x", line = "x" } },
+      answer = { 1, "x" }, ask = { { path = "/x", line = "x" } }, wake_socket = { "/x" },
+      daemon = { { argv = { "true" }, log = "/x" } }, write_file = { { path = "/x", data = "" } },
+      remove_tree = { { path = "/x" } },
     } do
       local v, err = h.io[name](h.io, args[1], args[2])
       assert.is_nil(v)

@@ -6,6 +6,8 @@
 
 #include "base/alloc.h"
 #include "lua/lib.h"
+#include "net/host_file.h"
+#include "net/host_proc.h"
 #include "net/http.h"
 #include "net/io.h"
 #include "net/local_server.h"
@@ -21,7 +23,7 @@ struct l_io {
 
 /* ---- options ----------------------------------------------------------------------------- */
 
-enum kind { TEXT, NUMBER, FLAG, LIST, ENVIRONMENT };
+enum kind { TEXT, PATH, NUMBER, FLAG, LIST, ENVIRONMENT };
 
 struct option {
   const char *name;
@@ -61,6 +63,8 @@ static bool fits(const json_t *v, const struct option *o)
   switch (o->kind) {
   case TEXT:
     return json_is_string(v);
+  case PATH:
+    return json_string_length(v) > 0 && strlen(json_string_value(v)) == json_string_length(v);
   case NUMBER:
     return json_is_number(v);
   case FLAG:
@@ -76,7 +80,7 @@ static bool fits(const json_t *v, const struct option *o)
 /* The options table at argument 2 as JSON, checked; raises on any mistake. */
 static json_t *check_options(lua_State *L, const struct option *list, size_t count)
 {
-  static const char *const words[] = { "a string", "a number", "a boolean",
+  static const char *const words[] = { "a string", "a path", "a number", "a boolean",
                                        "a list of strings without zeros",
                                        "{NAME = value} or a list of \"NAME=value\"" };
   struct cb_err err = CB_ERR_INIT;
@@ -126,6 +130,8 @@ struct op {
   uint64_t id;
   json_t *args;
   void *handle; /* what runs, for cancel */
+  json_t *value; /* of work on the worker thread, until it is told */
+  struct cb_err err;
 };
 
 static void free_op(struct op *op)
@@ -165,6 +171,24 @@ static int submit(lua_State *L, struct cb_io *io, json_t *args,
   }
   cb_lua_push_int(L, (int64_t)id);
   return 1;
+}
+
+static void work_done(struct cb_io *io, void *arg)
+{
+  struct op *op = arg;
+  (void)io;
+  if (op->err.code)
+    end_op(op, NULL, &op->err);
+  else
+    end_op(op, op->value ? op->value : json_true(), NULL);
+}
+
+/* For what blocks: work(op) on the worker thread, which sets value (unset: true) or err. */
+static void start_work(struct op *op, void (*work)(void *op))
+{
+  struct cb_err err = CB_ERR_INIT;
+  if (cb_io_work(op->io, work, work_done, op, &err))
+    end_op(op, NULL, &err);
 }
 
 static int closed(lua_State *L)
@@ -395,6 +419,17 @@ static void spawn_cancel(void *arg)
   cb_process_cancel(op->handle);
 }
 
+/* Read on the Lua side: on another thread the host might be changing it at the same moment. */
+static void default_environment(json_t *args)
+{
+  if (json_object_get(args, "env"))
+    return;
+  json_t *env = json_array();
+  for (char **line = environ; line && *line; line++)
+    json_array_append_new(env, json_stringn_nocheck(*line, strlen(*line)));
+  json_object_set_new(args, "env", env);
+}
+
 static int io_spawn(lua_State *L)
 {
   static const struct option options[] = {
@@ -412,13 +447,7 @@ static int io_spawn(lua_State *L)
     json_decref(args);
     return closed(L);
   }
-  if (!json_object_get(args, "env")) {
-    /* Read here: on the I/O thread the host might be changing it at the same moment. */
-    json_t *env = json_array();
-    for (char **line = environ; line && *line; line++)
-      json_array_append_new(env, json_stringn_nocheck(*line, strlen(*line)));
-    json_object_set_new(args, "env", env);
-  }
+  default_environment(args);
   return submit(L, io, args, spawn_start, spawn_cancel);
 }
 
@@ -519,6 +548,111 @@ static int io_ask(lua_State *L)
     return closed(L);
   }
   return submit(L, io, args, ask_start, ask_cancel);
+}
+
+/* ---- daemon, write_file, remove_tree: on the worker thread --------------------------------- */
+
+enum { DAEMON_READY_MS = 10000, FILE_MODE = 0600 };
+
+static void daemon_work(void *arg)
+{
+  struct op *op = arg;
+  const json_t *a = op->args;
+  char line[CB_DAEMON_LINE_MAX];
+  pid_t pid = 0;
+  json_t *owned = NULL;
+  char **argv = vector(json_object_get(a, "argv"), &owned);
+  char **env = vector(json_object_get(a, "env"), &owned);
+  struct cb_daemon d = { .argv = argv, .env = env, .log = text(a, "log"),
+                         .ready_timeout_ms = number(a, "ready_timeout_ms") };
+  if (d.ready_timeout_ms <= 0)
+    d.ready_timeout_ms = DAEMON_READY_MS;
+  if (!argv || !env)
+    cb_err_no_memory(&op->err);
+  else if (cb_daemon_start(&d, &pid, line, &op->err) == CB_OK)
+    op->value = json_pack("{s:I, s:o}", "pid", (json_int_t)pid, "line",
+                          json_stringn_nocheck(line, strlen(line)));
+  cb_free(argv);
+  cb_free(env);
+  json_decref(owned);
+}
+
+static void daemon_start(struct cb_io *io, void *op)
+{
+  (void)io;
+  start_work(op, daemon_work);
+}
+
+static int io_daemon(lua_State *L)
+{
+  static const struct option options[] = {
+    { "argv", LIST, true }, { "env", ENVIRONMENT, false }, { "log", PATH, true },
+    { "ready_timeout_ms", NUMBER, false },
+  };
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  json_t *args = check_options(L, options, sizeof options / sizeof *options);
+  if (json_array_size(json_object_get(args, "argv")) == 0) {
+    json_decref(args);
+    return luaL_argerror(L, 2, "option 'argv' is empty");
+  }
+  if (!io) {
+    json_decref(args);
+    return closed(L);
+  }
+  default_environment(args);
+  return submit(L, io, args, daemon_start, NULL);
+}
+
+static void write_file_work(void *arg)
+{
+  struct op *op = arg;
+  const json_t *data = json_object_get(op->args, "data");
+  int64_t mode = number(op->args, "mode");
+  cb_host_write(text(op->args, "path"), json_string_value(data), json_string_length(data),
+                mode > 0 ? (mode_t)mode : FILE_MODE, true, &op->err);
+}
+
+static void write_file_start(struct cb_io *io, void *op)
+{
+  (void)io;
+  start_work(op, write_file_work);
+}
+
+static int io_write_file(lua_State *L)
+{
+  static const struct option options[] = { { "path", PATH, true }, { "data", TEXT, true },
+                                           { "mode", NUMBER, false } };
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  json_t *args = check_options(L, options, sizeof options / sizeof *options);
+  if (!io) {
+    json_decref(args);
+    return closed(L);
+  }
+  return submit(L, io, args, write_file_start, NULL);
+}
+
+static void remove_tree_work(void *arg)
+{
+  struct op *op = arg;
+  cb_host_rmtree(text(op->args, "path"), &op->err);
+}
+
+static void remove_tree_start(struct cb_io *io, void *op)
+{
+  (void)io;
+  start_work(op, remove_tree_work);
+}
+
+static int io_remove_tree(lua_State *L)
+{
+  static const struct option options[] = { { "path", PATH, true } };
+  struct cb_io *io = cb_lua_check_io(L, 1);
+  json_t *args = check_options(L, options, 1);
+  if (!io) {
+    json_decref(args);
+    return closed(L);
+  }
+  return submit(L, io, args, remove_tree_start, NULL);
 }
 
 /* ---- the handle -------------------------------------------------------------------------- */
@@ -692,7 +826,8 @@ static const luaL_Reg methods[] = {
   { "cancel", io_cancel }, { "close", io_close }, { "sleep", io_sleep },
   { "http", io_http },     { "spawn", io_spawn }, { "serve", io_serve },
   { "answer", io_answer }, { "ask", io_ask },     { "work_count", io_work_count },
-  { "wake_socket", io_wake_socket },
+  { "wake_socket", io_wake_socket }, { "daemon", io_daemon },
+  { "write_file", io_write_file }, { "remove_tree", io_remove_tree },
   { NULL, NULL },
 };
 

@@ -55,12 +55,12 @@ local function start(ctx, provider)
   if not program then return nil, e end
   local log = paths.boxd_log(ctx.state)
   local ok
-  ok, e = core.sys.daemon {
+  ok, e = ctx.loop:await(ctx.loop.io:daemon {
     argv = { program, "--state", paths.boxd(ctx.state), "--socket", provider.socket },
     env = M.environment(ctx.environ),
     log = log,
     ready_timeout_ms = START_MS,
-  }
+  })
   if ok then return true end
   return nil, err.new(e.code or "unreachable", "the box server did not start" .. last_words(log) ..
     " (" .. tostring(e.message) .. ")")

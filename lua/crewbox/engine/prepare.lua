@@ -225,7 +225,7 @@ end
 function M.store(ctx, request, o)
   local ok, e = core.sys.mkdirs(o.folder, 448) -- 0700
   if not ok then return nil, e end
-  ok, e = core.sys.write_file(paths.run_file(ctx.state, o.id, "brief"), request.brief, 384, true)
+  ok, e = ctx.loop:await(ctx.loop.io:write_file { path = paths.run_file(ctx.state, o.id, "brief"), data = request.brief })
   if not ok then return nil, e end
   local pack
   pack, e = frozen(ctx, request, o.id)
