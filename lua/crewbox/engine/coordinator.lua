@@ -84,11 +84,6 @@ local function write(job, name, bytes)
   return job.engine.loop:await(job.engine.io:write_file { path = file(job, name), data = bytes })
 end
 
--- On the disk when this returns; what waits for the disk is not the host's loop.
-local function write(job, name, bytes)
-  return job.engine.loop:await(job.engine.io:write_file { path = file(job, name), data = bytes })
-end
-
 -- Everything durable before the row says so.
 local function store(job, final)
   local ok, e
