@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/err.h"
 
+/* Of clang's analyzer, see there. */
+#undef cb_err_set
+#undef cb_err_errno
+#undef cb_err_no_memory
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

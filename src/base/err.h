@@ -68,6 +68,13 @@ int cb_err_wrap(struct cb_err *err, const char *fmt, ...) __attribute__((format(
 
 int cb_err_no_memory(struct cb_err *err);
 
+#ifdef __clang_analyzer__
+/* What clang's analyzer cannot see from a caller: the code comes back, and it is never CB_OK. */
+#define cb_err_set(err, code, ...) ((void)(cb_err_set)(err, code, __VA_ARGS__), (int)(code))
+#define cb_err_errno(err, ...) ((void)(cb_err_errno)(err, __VA_ARGS__), (int)CB_SYSTEM)
+#define cb_err_no_memory(err) ((void)(cb_err_no_memory)(err), (int)CB_NO_MEMORY)
+#endif
+
 /* "ok", "unreachable", ...: never NULL. */
 const char *cb_code_name(enum cb_code code);
 #endif

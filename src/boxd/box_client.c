@@ -388,7 +388,7 @@ static bool take(struct cb_box *box, char *m, size_t len, int *fds, size_t nfds)
   if (cb_record_next(&r, &f) != 1 || !cb_record_is(&f, "f") || cb_record_next(&r, &n_rec) != 1 ||
       !cb_record_is(&n_rec, "n") || !cb_record_int(&n_rec, &n))
     return false;
-#define IS(word) (f.len == sizeof word - 1 && memcmp(f.value, word, f.len) == 0)
+#define IS(word) (f.len == sizeof(word) - 1 && memcmp(f.value, word, f.len) == 0)
   if (box->stage == CB_BOX_GREETING || box->stage == CB_BOX_LOST) {
     if (!IS("hello"))
       return false;

@@ -186,7 +186,7 @@ void cb_envd_start(struct cb_request *req)
     rc = cb_stream_timeout(req, &deadline_ms, &err);
   struct start_op *op = s && !rc ? cb_calloc(1, sizeof *op) : NULL;
   if (s && !rc && !op)
-    rc = cb_err_no_memory(&err);
+    (void)cb_err_no_memory(&err);
   if (!op) {
     if (s)
       cb_stream_fail(s, cb_envd_rpc_code(err.code), err.text);

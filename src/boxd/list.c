@@ -220,7 +220,7 @@ static void list(struct cb_request *req, bool paged)
   }
   for (row = cb_table_first(d->table); row; row = cb_table_next(row))
     room++;
-  rows = cb_calloc(room, sizeof *rows);
+  rows = cb_calloc(room, sizeof *rows); /* NOLINT(bugprone-sizeof-expression): of pointers */
   out = json_array();
   if (!rows || !out) {
     cb_answer_error(req, 503, NULL, "out of memory");
@@ -231,7 +231,7 @@ static void list(struct cb_request *req, bool paged)
     if (matches(&q, row))
       rows[n++] = row;
   }
-  qsort(rows, n, sizeof *rows, by_start);
+  qsort(rows, n, sizeof *rows, by_start); /* NOLINT(bugprone-sizeof-expression): of pointers */
   size_t count = paged && n > q.limit ? q.limit : n;
   for (size_t i = 0; i < count; i++)
     json_array_append_new(out, cb_listed_json(req, rows[q.ascending ? i : n - 1 - i]));

@@ -59,7 +59,7 @@ static json_t *check_table(lua_State *L, int i)
     return json_object();
   luaL_checktype(L, i, LUA_TTABLE);
   json_t *v = cb_lua_to_json(L, i, &err);
-  if (v && json_is_array(v) && json_array_size(v) == 0) {
+  if (json_is_array(v) && json_array_size(v) == 0) {
     json_decref(v);
     v = json_object();
   }

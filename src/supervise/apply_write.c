@@ -237,7 +237,7 @@ int cb_sup_apply_write(struct cb_sup_apply_work *a, struct cb_err *err)
     rc = cb_pack_next(&r, &index, err);
     if (rc || index == SIZE_MAX)
       break;
-    if (index >= a->next.count || strcmp(again.entries[index].path, a->next.entries[index].path)) {
+    if (index >= a->next.count || strcmp(again.entries[index].path, a->next.entries[index].path) != 0) {
       rc = cb_err_set(err, CB_CONFLICT, "pack: it changed while it was applied");
       break;
     }

@@ -363,6 +363,7 @@ int cb_tree_freeze(const json_t *args, const atomic_bool *stop, json_t **out, st
     f.spool = open_beside(pack, "spool", &spool_name, &mine);
     rc = f.spool < 0 ? (int)mine.code : CB_OK;
   }
+  /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): what was opened has its name */
   if (rc == CB_OK && unlink(spool_name) < 0)
     rc = cb_err_errno(&mine, errno, "the spool of the pack");
   for (size_t i = 0; rc == CB_OK && i < f.count; i++)
