@@ -7,7 +7,7 @@ local err = require "crewbox.err"
 local lines = require "crewbox.harness.lines"
 local words = require "crewbox.harness.words"
 
-local first_line, is_table, number, text = words.first_line, words.is_table, words.number, words.text
+local first_line, is_table, number, sum, text = words.first_line, words.is_table, words.number, words.sum, words.text
 
 local M = {
   name = "claude-code",
@@ -109,7 +109,7 @@ function handlers.system(r, o)
       end
     end
   elseif o.subtype == "api_retry" then
-    r.retrying = ("retry %d of %d after %s"):format(number(o.attempt), number(o.max_retries),
+    r.retrying = ("retry %.0f of %.0f after %s"):format(number(o.attempt), number(o.max_retries),
       text(o.error) or ("status " .. tostring(o.error_status)))
   end
 end
@@ -122,8 +122,7 @@ function handlers.assistant(r, o)
     r.seen[id] = true
     r.turns = r.turns + 1
     local u = is_table(message.usage) and message.usage or {}
-    r.tokens = r.tokens + number(u.input_tokens) + number(u.cache_read_input_tokens) +
-      number(u.cache_creation_input_tokens)
+    r.tokens = sum(r.tokens, sum(u.input_tokens, sum(u.cache_read_input_tokens, u.cache_creation_input_tokens)))
   end
   for _, block in ipairs(is_table(message.content) and message.content or {}) do
     if is_table(block) and block.type == "tool_use" then
@@ -169,10 +168,10 @@ local function usage_of(result)
   for _, m in pairs(models) do
     if is_table(m) then
       found = true
-      u.input = u.input + number(m.inputTokens)
-      u.output = u.output + number(m.outputTokens)
-      u.cache_read = u.cache_read + number(m.cacheReadInputTokens)
-      u.cache_write = u.cache_write + number(m.cacheCreationInputTokens)
+      u.input = sum(u.input, m.inputTokens)
+      u.output = sum(u.output, m.outputTokens)
+      u.cache_read = sum(u.cache_read, m.cacheReadInputTokens)
+      u.cache_write = sum(u.cache_write, m.cacheCreationInputTokens)
     end
   end
   if not found and is_table(result.usage) then
@@ -215,7 +214,7 @@ function Reader:finish(f)
 
   if result then
     out.usage = usage_of(result)
-    out.cost_usd = type(result.total_cost_usd) == "number" and result.total_cost_usd or nil
+    out.cost_usd = number(result.total_cost_usd) == result.total_cost_usd and result.total_cost_usd or nil
     out.turns = type(result.num_turns) == "number" and result.num_turns or self.turns
     if result.is_error == false and clean then
       out.success = true

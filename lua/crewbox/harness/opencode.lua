@@ -11,7 +11,7 @@ local json = require "crewbox.json"
 local lines = require "crewbox.harness.lines"
 local words = require "crewbox.harness.words"
 
-local first_line, is_table, number, text = words.first_line, words.is_table, words.number, words.text
+local first_line, is_table, number, sum, text = words.first_line, words.is_table, words.number, words.sum, words.text
 
 local M = {
   name = "opencode",
@@ -197,7 +197,7 @@ local function error_words(e)
   local data = is_table(e.data) and e.data or {}
   local message = text(data.message) or text(e.message) or text(e.name) or "no words"
   local status = number(data.statusCode)
-  return status > 0 and ("%s (status %d)"):format(message, status) or message
+  return status > 0 and ("%s (status %.0f)"):format(message, status) or message
 end
 
 local handlers = {}
@@ -251,11 +251,11 @@ local function count(r, part)
   local t = is_table(part.tokens) and part.tokens or {}
   local cache = is_table(t.cache) and t.cache or {}
   local u = r.usage
-  u.input = u.input + number(t.input)
-  u.output = u.output + number(t.output) + number(t.reasoning)
-  u.cache_read = u.cache_read + number(cache.read)
-  u.cache_write = u.cache_write + number(cache.write)
-  r.cost = r.cost + number(part.cost)
+  u.input = sum(u.input, t.input)
+  u.output = sum(u.output, sum(t.output, t.reasoning))
+  u.cache_read = sum(u.cache_read, cache.read)
+  u.cache_write = sum(u.cache_write, cache.write)
+  r.cost = sum(r.cost, part.cost)
 end
 
 function handlers.step_finish(r, o)

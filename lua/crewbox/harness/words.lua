@@ -20,6 +20,9 @@ function M.is_table(v) return type(v) == "table" and v ~= json.null end
 --- v, or 0 where it is no number that can be summed.
 function M.number(v) return type(v) == "number" and v == v and v < math.huge and v > -math.huge and v or 0 end
 
+--- a + b as number() takes them; a sum that is none of them any more begins again.
+function M.sum(a, b) return M.number(M.number(a) + M.number(b)) end
+
 --- v, or nil where it is no string.
 function M.text(v) return type(v) == "string" and v or nil end
 
