@@ -424,7 +424,9 @@ static void bug_q3_a_handle_from_before_a_fork_is_refused(void)
     cb_io_free(busy);
     struct cb_io *fresh = NULL;
     ok = ok && cb_io_new(&fresh, NULL) == CB_OK;
+#ifndef __SANITIZE_THREAD__ /* it cannot follow threads that a forked child starts */
     call(fresh, run_nothing, NULL);
+#endif
     cb_io_free(fresh);
     _exit(ok && check_failed == 0 ? 0 : 1);
   }
