@@ -359,6 +359,13 @@ describe("crewbox doctor", function()
     assert.is_truthy(by["provider/configuration"].text:find("did you mean template?", 1, true))
   end)
 
+  it("tells of a configuration in the current folder that does not count", function()
+    shell.write(place.work .. "/crewbox.yaml", "providers: {sandbox: {type: e2b}}\n")
+    local by = report(place.crewbox { "doctor", "--json", env = { CREWBOX_CONFIG = "" } })
+    assert.are.equal("warn", by["provider/configuration"].state)
+    assert.are.equal("ok", by["isolation/box"].state)
+  end)
+
   it("takes everything away when it is interrupted", function()
     local before = listing()
     local r = place.run { "sh", "-c", ("exec 3>&1; (exec env %s >/dev/null 2>&3) & p=$!; i=0; " ..

@@ -2,6 +2,7 @@
 -- doctor, provider: the configuration, and whether what it says boxes come from answers. Of keys
 -- only the names are told.
 local core = require "crewbox.core"
+local find = require "crewbox.config.find"
 local json = require "crewbox.json"
 local paths = require "crewbox.paths"
 local provider = require "crewbox.engine.provider"
@@ -13,6 +14,11 @@ local ASK_MS = 10000
 local function configuration(ctx, say)
   if ctx.config_error then
     return say("fail", "configuration", ctx.config_error.message, "correct that file; docs/reference/configuration.md lists the keys")
+  end
+  local passed_over = not ctx.config.source and find.unnamed()
+  if passed_over then
+    return say("warn", "configuration", passed_over .. " in the current folder is not used: nobody has named it",
+      ("export CREWBOX_CONFIG=%s, when you trust what it says"):format(passed_over))
   end
   say("ok", "configuration", ctx.config.source and ("%s; boxes are of type %s"):format(ctx.config.source, ctx.sandbox.type)
     or "no file, which is fine: boxes are of type local")
