@@ -7,10 +7,10 @@
 #include "secrets/forms.h"
 
 enum {
-  BLOCK = 3, /* bytes the shift table looks at */
+  BLOCK = 4, /* bytes the shift table looks at */
   SHIFT_MAX = CB_FORM_KEY - BLOCK + 1,
   HASH_BITS_LEAST = 13,
-  HASH_BITS_MOST = 18,
+  HASH_BITS_MOST = 19,
   PAIRS = 1 << 16,
   KEY_HASH_BITS = 17,
 };
@@ -48,13 +48,9 @@ struct cb_matcher {
 static uint32_t hash_block(const uint8_t *block, unsigned hash_shift)
 {
   uint32_t v;
-  memcpy(&v, block - 1, sizeof v); /* the byte before is masked out again */
+  _Static_assert(BLOCK == sizeof v, "a block is one load");
+  memcpy(&v, block, sizeof v);
   v |= (uint32_t)fold;
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  v &= 0xffffff00u;
-#else
-  v &= 0x00ffffffu;
-#endif
   return v * 2654435761u >> hash_shift;
 }
 
@@ -213,10 +209,8 @@ static unsigned pair_of(const uint8_t *p)
 
 static void note_blocks(struct cb_matcher *m, const uint8_t key[CB_FORM_KEY])
 {
-  uint8_t padded[CB_FORM_KEY + 1] = { 0 }; /* hash_block reads a byte before the first block */
-  memcpy(padded + 1, key, CB_FORM_KEY);
   for (int at = 0; at <= CB_FORM_KEY - BLOCK; at++) {
-    uint8_t *s = &m->shift[hash_block(padded + 1 + at, m->hash_shift)];
+    uint8_t *s = &m->shift[hash_block(key + at, m->hash_shift)];
     int shift = CB_FORM_KEY - BLOCK - at;
     if (shift < *s)
       *s = (uint8_t)shift;
@@ -229,9 +223,10 @@ static void note_blocks(struct cb_matcher *m, const uint8_t key[CB_FORM_KEY])
 
 static int index_entries(struct cb_matcher *m)
 {
-  /* A small table stays in the first cache; a full one lets the window move too little. */
+  /* A full table lets the window move too little, a large one leaves the near caches: each key
+   * puts five blocks into it, and a third of them being taken is a good middle. */
   unsigned bits = HASH_BITS_LEAST;
-  while (bits < HASH_BITS_MOST && ((size_t)1 << bits) < m->entry_count * 4)
+  while (bits < HASH_BITS_MOST && ((size_t)1 << bits) < m->entry_count * 16)
     bits++;
   size_t hashes = (size_t)1 << bits;
   m->hash_shift = 32 - bits;
