@@ -26,6 +26,7 @@ Gateway.__index = Gateway
 local READY_S = 10        -- a request waits so long for the store to be open
 local LOCK_MS = 20        -- between two tries for the lock
 local RETRY_MS = 2000     -- after an opening that failed
+local LOOK_MS = 1000      -- between two looks whether others have declared the engine dead
 local PREPARING_MS = 5000 -- runs that are being prepared when the worker leaves
 local STARTING_MS = 30000 -- runs whose values only this worker has
 
@@ -35,25 +36,39 @@ local function log(line) ngx.log(ngx.NOTICE, "crewbox: ", line) end
 local function try_open(gateway)
   local held, e = core.sys.lock(gateway.options.state .. "/open.lock")
   if not held then return nil, e end
-  local engine
-  engine, e = crewbox.open(gateway.options)
+  local ran, engine, why = pcall(crewbox.open, gateway.options)
   held:release()
-  return engine, e
+  if not ran then return nil, err.new("system", "a defect of crewbox: " .. tostring(engine)) end
+  return engine, why
 end
 
-local function opening(gateway)
+local function opened(gateway)
   while not gateway.leaving do
     local engine, e = try_open(gateway)
     if engine then
       gateway.engine, gateway.problem = engine, nil
       gateway.changed:fire()
-      return
+      return engine
     end
     if e.code ~= "busy" then
       gateway.problem = e
       ngx.log(ngx.ERR, "crewbox: the engine cannot be opened: ", tostring(e))
     end
-    if not gateway.loop:sleep(e.code == "busy" and LOCK_MS or RETRY_MS) then return end
+    if not gateway.loop:sleep(e.code == "busy" and LOCK_MS or RETRY_MS) then return nil end
+  end
+end
+
+-- Opens it, and again after a worker that stood still for a minute has lost its runs to others.
+local function keep_open(gateway)
+  local engine = opened(gateway)
+  while engine and not gateway.leaving do
+    if engine.inner.dead then
+      gateway.engine = nil
+      engine:close()
+      engine = opened(gateway)
+    elseif not gateway.loop:sleep(LOOK_MS) then
+      return
+    end
   end
 end
 
@@ -106,7 +121,7 @@ function M.open(o)
     io:close()
     return nil, err.new("system", "nginx has no timer for the engine: " .. tostring(why))
   end
-  loop:spawn(opening, gateway)
+  loop:spawn(keep_open, gateway)
   return gateway
 end
 
