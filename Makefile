@@ -106,14 +106,16 @@ $(BUILD)/test/box.a: $(BOX_PARTS)
 $(BUILD)/test/supervise_test $(BUILD)/test/supervise_tree_test: | $(BUILD)/crewbox-supervise
 
 deps:
-	sh scripts/deps
+	@sh scripts/deps
 
 demo: deps
+	@$(MAKE) --no-print-directory -q all 2>/dev/null || echo "building (about a minute on two cores the first time)"
 	@$(MAKE) --no-print-directory -s all
 	@sh examples/demo/run
 
 test:
 	@sh scripts/deps test
+	@$(MAKE) --no-print-directory -q all $(C_TESTS) 2>/dev/null || echo "building the programs and their tests"
 	@$(MAKE) --no-print-directory -s all $(C_TESTS)
 	@sh spec/run all
 
