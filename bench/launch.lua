@@ -127,5 +127,6 @@ lib.session(function(folder, own)
   lib.row("launch", "call to agent running, 100 files", "ms", median(ms), peer, median(ms2))
   lib.row("launch", "the slowest of the rounds", "ms", lib.quantile(ms, 1), peer, #ms2 > 0 and lib.quantile(ms2, 1) or nil)
   lib.row("launch", "requests until the agent is told to run", "", median(n), peer, median(n2))
-  lib.note "launch: ours also stores the run durably, keeps its lease, verifies every file in the box and starts a supervisor that survives us"
+  lib.note("launch: ours also stores the run durably, keeps its lease (two of the requests, meanwhile), reads every file back " ..
+    "in the box and starts a supervisor that survives us")
 end)

@@ -48,5 +48,6 @@ lib.session(function(folder, own)
   lib.row("poll", "CPU per renewed lease", "us", at.timeout.us, "e2b SDK setTimeout", e2b("setTimeout").us)
   lib.row("poll", "CPU per health check", "us", at.health.us, "e2b SDK isRunning", e2b("isRunning").us)
   lib.row("poll", "peak memory of the client", "MB", at.watch.mb, peer, e2b("read").mb)
-  lib.note "poll: a watched poll reads, parses, judges and tells Lua; a renewal of ours is two requests, the second reads back what the provider gave"
+  lib.note("poll: 100 at a time. A watched poll reads, parses, judges and tells Lua; a renewal of ours is two requests, " ..
+    "the second reads back what the provider gave; the peers' polls end with the bytes")
 end)

@@ -15,6 +15,7 @@ local M = {}
 local LOOK_MS = { remote = 75000, here = 3000 }
 local LOOK_FIRST_MS, LOOK_MOST_MS = 200, 10000
 local CREATE_TRIES = 4
+local FRESH_MS = 2000 -- a server that answered so long ago is there
 local KILL_TRIES = 6
 
 local function wall() return core.sys.wall() end
@@ -199,9 +200,11 @@ end
 --- @return true? ok
 --- @return crewbox.Error? err
 function M.acquire(job)
-  local engine, ok = job.engine
-  local health, e = local_server.ensure(engine, job.provider)
-  if not health and not job.provider.remote then return nil, e end
+  local engine, ok, e = job.engine
+  if not job.provider.remote then -- whoever prepared the run has just looked, perhaps in this process
+    ok, e = local_server.ensure(engine, job.provider, FRESH_MS)
+    if not ok then return nil, e end
+  end
 
   if job.row.box_id then
     job.box_row, e = engine.store:box(job.row.box_id)

@@ -70,10 +70,13 @@ end
 --- @async
 --- @param ctx {loop: table, state: string, environ: table?}
 --- @param provider table of engine/provider.lua; remote ones only answer for themselves
+--- @param fresh_ms number? an answer of so many milliseconds ago will do
 --- @return table? health its answer
 --- @return crewbox.Error? err
-function M.ensure(ctx, provider)
+function M.ensure(ctx, provider, fresh_ms)
+  if fresh_ms and provider.health and core.sys.now_ms() - provider.health_at < fresh_ms then return provider.health end
   local answer, e = health(ctx, provider)
+  provider.health, provider.health_at = answer, core.sys.now_ms()
   if answer then return answer end
   if not provider.own_server or e.code == "cancelled" then
     if not provider.remote and e.code == "unreachable" then
