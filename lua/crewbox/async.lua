@@ -396,9 +396,10 @@ end
 
 --- Calls fn(...) and waits for it: from within a task directly, from outside by driving the
 --- host until it has returned (other tasks run meanwhile), or, where the host owns the loop, by
---- waiting for a task of the loop. Raises what fn raises.
+--- waiting for a task of the loop. Raises what fn raises. `closed` once that loop has ended.
 function Loop:call(fn, ...)
   if self:task() then return fn(...) end
+  if self.host.ended then return nil, err.new("closed", "the loop has ended: this process is leaving") end
   local task = self:spawn(fn, ...)
   task.quiet = true
   self.host:drive(function() return task.done end, task.joiners)

@@ -133,7 +133,8 @@ local function left() return err.new("closed", "this worker is leaving: ask agai
 --- @return crewbox.Error? err `closed`: the worker is leaving; else why it cannot be opened
 --- @async
 function Gateway:ready(timeout_s)
-  if self.engine and not self.leaving then return self.engine end
+  if self.leaving then return nil, left() end
+  if self.engine then return self.engine end
   local deadline = core.sys.now_ms() + (timeout_s or READY_S) * 1000
   return self.loop:call(function()
     while not self.engine do
@@ -150,6 +151,7 @@ end
 
 -- A call on the engine as a task: it goes on to its end when the client of the request hangs up.
 local function call(self, fn)
+  if self.leaving then return nil, left() end
   return self.loop:call(function()
     local engine, e = self:ready()
     if not engine then return nil, e end

@@ -148,6 +148,19 @@ describe("crewbox in nginx", function()
     assert.equal("succeeded", final(run.id).state)
   end)
 
+  it("answers a handler that outlives the engine of its worker", function()
+    local run = assert(server:ask("/run", { body = "true" })).json
+    final(run.id)
+    local answer
+    server.loop:call(function()
+      local late = server.loop:spawn(function() return server:ask("/late?id=" .. run.id) end)
+      server.loop:sleep(200)
+      server:reload(false)
+      answer = assert(late:join(60000))
+    end)
+    assert.same({ "closed", "closed", "closed" }, answer.json)
+  end)
+
   it("logs no errors of its own", function()
     for line in server:log():gmatch("[^\n]+") do
       assert.falsy(line:find("%[error%]") or line:find("%[crit%]") or line:find("%[alert%]") and not line:find("exited on signal 9"), line)

@@ -131,6 +131,21 @@ function paths.wait()
   return row and { state = row.state } or { code = e.code }
 end
 
+-- A handler that is still at work when its worker has left.
+function paths.late()
+  local run = gateway:get(ngx.var.arg_id)
+  for _ = 1, 600 do
+    if gateway.host.ended then break end
+    ngx.sleep(0.05)
+  end
+  local codes = {}
+  local function add(_, e) codes[#codes + 1] = e and e.code or "none" end
+  add(gateway:runs())
+  add(gateway.loop:sleep(1))
+  add(run:row())
+  return codes
+end
+
 function M.answer()
   ngx.req.read_body()
   local value = paths[ngx.var.uri:sub(2)]()

@@ -43,7 +43,6 @@ function M.new(io, dir)
     alive = 0,         -- threads that have not ended
     sockets = 0,       -- how many wake sockets there have been
     tries = 0,         -- that failed one after the other
-    stopping = false,  -- told so by stop()
     leaving = nil,     -- set by the user of this host: called once, when the worker leaves; starts what cleans up
     ended = false,     -- the light threads are to end
     deliver = nil,     -- set by async
@@ -125,6 +124,7 @@ local function seat_body(host, thread)
 end
 
 function Host:spawn(fn)
+  if self.ended then error("this worker of nginx has left: no task can run in it any more", 3) end
   local thread = new_thread(fn)
   self.alive = self.alive + 1
   local seat = table.remove(self.seats)
@@ -219,7 +219,7 @@ end
 -- Looks whether nginx wants this worker to leave (reload, quit), lets the user of the host clean up,
 -- and ends the light threads: as long as one is there the worker stays.
 local function watch_exit(host)
-  while not ngx.worker.exiting() and not host.stopping do ngx.sleep(EXIT_LOOK_MS / 1000) end
+  while not ngx.worker.exiting() do ngx.sleep(EXIT_LOOK_MS / 1000) end
   if host.leaving then
     local ok, message = xpcall(host.leaving, debug.traceback)
     if not ok then log(ngx.ERR, message) end
@@ -240,11 +240,6 @@ function Host:start()
     ngx.thread.spawn(watch_exit, self)
     listen(self)
   end)
-end
-
---- Ends the light threads as if the worker left.
-function Host:stop()
-  self.stopping = true
 end
 
 return M
