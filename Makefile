@@ -20,7 +20,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef 
 OUR_CFLAGS = -std=gnu11 -D_GNU_SOURCE -DCB_VERSION='"$(VERSION)"' -Isrc -fPIC \
              -fvisibility=hidden -pthread $(WARN)
 ALL_CFLAGS = $(OUR_CFLAGS) $(CFLAGS)
-CORE_LIBS  = -lcurl -ljansson -lsqlite3 -lcrypto -lpthread
+CORE_LIBS  = -lcurl -ljansson -lsqlite3 -lcrypto -lm -lpthread
 BOXD_LIBS  = -lmicrohttpd -ljansson -lseccomp -lcrypto -lz -lpthread
 
 # A room is a folder of src/; each program links the rooms it stands on (docs/architecture.md).

@@ -22,6 +22,11 @@ void cb_alloc_fail_at(unsigned long n)
   atomic_store(&fail_at, n);
 }
 
+bool cb_alloc_fail_pending(void)
+{
+  return atomic_load(&fail_at) != 0;
+}
+
 void *cb_malloc(size_t n)
 {
   return must_fail() ? NULL : malloc(n ? n : 1);

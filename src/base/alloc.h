@@ -22,4 +22,5 @@ bool cb_size_mul(size_t a, size_t b, size_t *out);
 /* Test hook: the n-th allocation from now (1 = the next) fails, once. 0 switches it off.
  * Process-wide on purpose: it exists to break code that cannot be reached otherwise. */
 void cb_alloc_fail_at(unsigned long n);
+bool cb_alloc_fail_pending(void); /* it has not come yet */
 #endif
