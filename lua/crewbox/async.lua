@@ -400,6 +400,8 @@ end
 function Loop:call(fn, ...)
   if self:task() then return fn(...) end
   if self.host.ended then return nil, err.new("closed", "the loop has ended: this process is leaving") end
+  local why = self.host.cannot_drive and self.host:cannot_drive()
+  if why then error(why, 2) end
   local task = self:spawn(fn, ...)
   task.quiet = true
   self.host:drive(function() return task.done end, task.joiners)

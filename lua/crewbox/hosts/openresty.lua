@@ -154,10 +154,13 @@ local function seat_maker(host)
   end
 end
 
+function Host:cannot_drive()
+  local phase = ngx.get_phase()
+  return CANNOT_WAIT[phase] and "nginx cannot wait in its phase " .. phase .. ": spawn a task instead" or nil
+end
+
 function Host:drive(done, wakes)
   if self:current() then error("drive inside a thread", 2) end
-  local phase = ngx.get_phase()
-  if CANNOT_WAIT[phase] then error("nginx cannot wait in its phase " .. phase .. ": spawn a task instead", 3) end
   local me = new_thread(nil)
   wakes[#wakes + 1] = me
   while not done() do suspend(me, nil) end

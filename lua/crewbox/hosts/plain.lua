@@ -13,6 +13,7 @@
 --                                thread for it to the list `wakes`: its threads are woken when
 --                                done() may have become true
 --   host.owns_loop               true: threads run whenever the host does, not only in drive
+--   host:cannot_drive() -> why   optional: asked before drive, the reason why the caller cannot wait
 --   host.ended                   true: threads do not run any more, spawn raises
 --   host.deliver                 set by async: called with each completion of io:drain()
 --   host.failed(thread, message) set by async: a thread died; message holds its traceback
