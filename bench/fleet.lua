@@ -4,7 +4,7 @@
 local json = require "crewbox.json"
 local lib = require "bench.lib"
 
-local COUNT, STEADY_S, TICKS, INTERVAL_S = 1000, 20, 20, 15
+local COUNT, STEADY_S, TICKS, INTERVAL_S = 1000, 30, 20, 15
 
 local function pinned(core_number, argv)
   if lib.capture { "sh", "-c", "command -v taskset" } then

@@ -48,7 +48,10 @@ local function ours(folder, name, socket, repo, rounds, on_started)
   local list = {}
   for round = 1, rounds do
     started = false
-    if on_started then on_started(nil) end
+    if on_started then -- the end of the box before is not this round's
+      engine.loop:call(engine.loop.sleep, engine.loop, 1000)
+      on_started(nil)
+    end
     local at = core.sys.wall()
     local run = assert(engine:run { agent = "command", brief = AGENT, repo = repo })
     local deadline = core.sys.now_ms() + 60000

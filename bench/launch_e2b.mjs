@@ -32,8 +32,9 @@ for (let i = 0; i < rounds; i++) {
   const agent = await box.commands.run('exec sh ~/brief', { background: true, timeoutMs: 0, cwd: '/home/user/project', onStdout: said })
   console.log('started')
   await lines.next()
-  console.log(`ms=${(Number(await first) / 1e6 - at).toFixed(1)}`)
+  const began = Number(await first) / 1e6
   await agent.wait()
   await box.kill()
+  console.log(`ms=${(began - at).toFixed(1)}`)
 }
 process.exit(0)

@@ -14,7 +14,7 @@ lib.session(function(folder, own)
   local sdk = lib.sdk()
 
   local clients = {
-    { name = "watch", argv = { "lua5.4", "bench/poll_crewbox.lua", "watch", IN_FLIGHT, SECONDS, socket } },
+    { name = "watch", argv = { "lua5.4", "bench/poll_crewbox.lua", "watch", IN_FLIGHT, SECONDS, url } },
     { name = "read", argv = { "lua5.4", "bench/poll_crewbox.lua", "read", IN_FLIGHT, SECONDS, url } },
     { name = "timeout", argv = { "lua5.4", "bench/poll_crewbox.lua", "timeout", IN_FLIGHT, SECONDS, url } },
     { name = "health", argv = { "lua5.4", "bench/poll_crewbox.lua", "health", IN_FLIGHT, SECONDS, url } },

@@ -45,6 +45,7 @@ function M.new(engine, row, o)
     box_killed = false,  -- by us, because no supervisor answered
     lease_end_at = nil,
     arch = nil, box_path = nil, supervisor = nil, -- of the box, see launch.learn
+    unstarted = false,   -- this engine has put the launch into the box, and nobody has started it yet
     home = nil,          -- in the box
     run_dir = nil,
     as_root = false,     -- the supervisor runs as root of the box
