@@ -178,8 +178,12 @@ describe("crewbox", function()
   end)
 
   it("shows a live line on a terminal", function()
+    -- The command ends when its line was seen on the terminal, or after a minute without.
+    os.execute(("rm -f %s/out; (n=0; until grep -aqs 'step one' %s/out || [ $n -ge 600 ]; do sleep 0.1; n=$((n + 1)); done; "
+      .. "for home in %s/boxd/boxes/*/home; do : >\"$home/seen\"; done) &"):format(place.dir, place.dir, place.state))
     local r = place.run { "script", "-qec", os.getenv "CREWBOX_BUILD" ..
-      "/crewbox run --no-repo --agent command 'echo step one; sleep 2'", "/dev/null", env = { TERM = "xterm" } }
+      "/crewbox run --no-repo --agent command 'echo step one; until [ -e ~/seen ]; do sleep 0.1; done'", "/dev/null",
+      env = { TERM = "xterm" }, seconds = 120 }
     assert.is_truthy(r.out:find("\r\27%[K%d:%d%d  %a+[^\r\n]*: step one"), ("%q"):format(r.out .. r.err))
     assert.is_truthy(r.out:find("\27[32msucceeded\27[0m", 1, true))
     r = place.run { "script", "-qec", os.getenv "CREWBOX_BUILD" ..

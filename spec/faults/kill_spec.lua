@@ -173,9 +173,10 @@ describe("a run", function()
     end)
 
     it("goes on when the box server is killed", function()
-      local id = assert(c:run { agent = "command", brief = "echo begun; sleep 4; echo done", no_repo = true })
+      local id = assert(c:run { agent = "command", brief = "echo begun; " .. states.HELD .. "; echo done", no_repo = true })
       states.eventually("the agent", 120, function() return c:find(id).state == "running" end)
       kill("crewboxd\0--state\0" .. s.state)
+      s:let_go()
       local run = assert(c:wait(id, 180))
       assert.equal("succeeded", run.state)
       assert.equal("begun\ndone\n", s:read(id, "out.log"))
@@ -183,12 +184,18 @@ describe("a run", function()
   end
 
   it("goes to another engine when its own is stopped for longer than its lease (bug-D1)", function()
-    local id = assert(c:run { agent = "command", no_repo = true, brief = "echo begun; sleep 22; echo done" })
+    local id = assert(c:run { agent = "command", no_repo = true, brief = "echo begun; " .. states.HELD .. "; echo done" })
     states.eventually("the agent", 120, function() return c:find(id).state == "running" end)
     local first = c:find(id).claim_owner
     local stopped = s:engine_pid()
     core.sys.kill(stopped, "STOP")
     local engine = assert(crewbox.open { state = s.state, config = s.config, environ = s:environ() })
+    states.eventually("the other engine", 120, function()
+      engine.loop:call(engine.loop.sleep, engine.loop, 100)
+      local owner = c:find(id).claim_owner
+      return owner and owner ~= first
+    end)
+    s:let_go()
     local row = assert(assert(engine:get(id)):wait(180))
     assert.equal("succeeded", row.state)
     assert.is_true(row.epoch > 1)

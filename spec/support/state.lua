@@ -7,6 +7,7 @@ local client = require "crewbox.engine.client"
 local core = require "crewbox.core"
 local json = require "crewbox.json"
 local paths = require "crewbox.paths"
+local starter = require "crewbox.engine.starter"
 
 local M = {}
 
@@ -68,6 +69,14 @@ end
 function State:file(run, name) return paths.run_file(self.state, run, name) end
 
 function State:read(run, name) return core.sys.read_file(self:file(run, name), 64 * 1024 * 1024) end
+
+--- A command of an agent that waits until the spec says `let_go`.
+M.HELD = "until [ -e ~/let-go ]; do sleep 0.05; done"
+
+--- Lets agents go on that wait with `HELD`, in every box of this state.
+function State:let_go()
+  os.execute(("for home in '%s'/boxd/boxes/*/home; do [ ! -d \"$home\" ] || : >\"$home/let-go\"; done"):format(self.state))
+end
 
 --- Names of the events of a run, in order.
 function State:events(run)
@@ -160,7 +169,8 @@ end
 
 --- Ends everything and removes the folder.
 function State:close()
-  if #self.clients == 0 then self:client() end
+  local c = self.clients[1] or self:client()
+  if self:boxes() > 0 then c.loop:call(starter.ask, c, { op = "wake" }) end
   M.eventually("the end of every box", 120, function() return self:boxes() == 0 end)
   self:end_engine()
   self:close_clients()
