@@ -135,7 +135,8 @@ end
 --- @return true? ok
 --- @return crewbox.Error? err
 function M.state_folder(state)
-  local ok, e = core.sys.mkdirs(paths.runs(state), 448) -- 0700
+  local ok, e = core.sys.mkdirs(state, 448) -- 0700
+  if ok then ok, e = core.sys.mkdirs(paths.runs(state), 448) end
   if not ok then return nil, err.new(e.code, ("the state folder %s cannot be made: %s"):format(state, e.message)) end
   return true
 end
