@@ -2,6 +2,8 @@
  * base_test.c: buffers, digests, encodings, paths with planted links, memory that runs out. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <pthread.h>
@@ -9,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -401,6 +404,32 @@ static void a_real_machine_keeps_its_sudo(void)
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* The same where openat2 is unknown, as under older kernels, some filters and valgrind. */
+static void links_never_lead_out_without_openat2(void)
+{
+  struct sock_filter code[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = { sizeof code / sizeof *code, code };
+  int status = -1;
+  pid_t pid = fork();
+  if (pid == 0) {
+    check_failed = 0;
+    strcat(folder, "/steps");
+    CHECK(mkdir(folder, 0700) == 0);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+    CHECK(syscall(SYS_openat2, -1, NULL, NULL, 0) < 0 && errno == ENOSYS);
+    links_never_lead_out_of_the_folder();
+    removing_a_tree_stays_inside();
+    _exit(check_failed ? 1 : 0);
+  }
+  CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
 int main(void)
 {
   a_real_machine_keeps_its_sudo();
@@ -422,6 +451,7 @@ int main(void)
   only_plain_paths_are_plain();
   links_never_lead_out_of_the_folder();
   removing_a_tree_stays_inside();
+  links_never_lead_out_without_openat2();
   sockets_are_private_and_replaced_only_when_dead();
   descriptors_travel_over_a_socket();
   clocks_go_forward();

@@ -44,6 +44,13 @@ static int open_by_steps(int dir, const char *path, int flags, mode_t mode)
     int fd = slash ? openat(at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                    : openat(at, part, flags | O_NOFOLLOW | O_CLOEXEC, mode);
     int sys = errno;
+    struct stat st;
+    /* O_DIRECTORY calls a link no directory and O_PATH opens it: told as openat2 tells it. */
+    if ((fd < 0 ? sys == ENOTDIR : (flags & O_PATH) && !slash) &&
+        fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode)) {
+      cb_close(&fd);
+      sys = ELOOP;
+    }
     if (at != dir)
       close(at);
     errno = sys;
