@@ -83,10 +83,16 @@ http {
 end
 
 function M:await_start(out)
-  states.eventually("nginx: " .. out, 20, function()
+  local ok, message = pcall(states.eventually, "nginx: " .. out, 20, function()
     self.pid = tonumber(core.sys.read_file(self.dir .. "/nginx.pid", 64) or "")
     return self.pid and core.sys.stat(self.socket)
   end)
+  if not ok then
+    message = message .. self:log()
+    self.io:close()
+    core.sys.rmtree(self.dir)
+    error(message, 0)
+  end
   self.pid_start = core.sys.pid_start(self.pid)
 end
 
