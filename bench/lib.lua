@@ -103,6 +103,7 @@ end
 
 local function show(v, unit)
   if not v then return "not measured" end
+  if unit == "" then return ("%.3g"):format(v) end
   local digits = v >= 100 and 0 or v >= 10 and 1 or 2
   return ("%." .. digits .. "f %s"):format(v, unit)
 end
