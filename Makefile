@@ -177,4 +177,4 @@ clean:
 .PHONY: all deps demo test test-c test-5.4 test-jit test-kill test-agents \
         asan tsan valgrind coverage fuzz lint install rock-build rock-install clean
 .SECONDARY:
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name '*.d' -type f 2>/dev/null)
