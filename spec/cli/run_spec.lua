@@ -254,4 +254,18 @@ describe("crewbox", function()
     assert.is_false(running())
     assert.are.equal("", boxes())
   end)
+
+  it("asks nobody about boxes once a run is over (bug-E3)", function()
+    -- Nothing runs any more: a verb that wanted a box, or to keep one awake, would have to start it all.
+    for _, line in ipairs(place.processes()) do os.execute("kill -KILL " .. line:match "^%d+") end
+    for _ = 1, 100 do
+      if #place.processes() == 0 then break end
+      place.run { "sleep", "0.1" }
+    end
+    for _, words in ipairs { { "runs" }, { "logs", "last" }, { "result", "last" }, { "wait", "last" }, { "runs", "--json" } } do
+      local r = place.crewbox(words)
+      assert.is_true(r.status <= 1, r.err) -- 1: the run that was asked after has failed
+    end
+    assert.are.same({}, place.processes())
+  end)
 end)

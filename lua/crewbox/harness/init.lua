@@ -13,6 +13,15 @@ local modules = {
   ["opencode"] = "crewbox.harness.opencode",
 }
 
+--- Adds a harness to the list, for a host that brings one of its own.
+--- @param name string public name, `[a-z][a-z0-9-]*`
+--- @param module string name that `require` finds; its table's `name` must be the public name
+function M.add(name, module)
+  if type(name) ~= "string" or not name:find("^[a-z][a-z0-9-]*$") then error("not a name of a harness: " .. tostring(name), 2) end
+  if modules[name] and modules[name] ~= module then error("there is a harness called " .. name .. " already", 2) end
+  modules[name] = module
+end
+
 --- Names of all harnesses, sorted.
 --- @return string[]
 function M.names()
