@@ -58,7 +58,7 @@ function M.open(o)
     restoring = false, -- the box server is being looked after
     retired = false,   -- takes no more runs
     closing = false,
-    dead = false,      -- another engine declared us dead
+    dead = false,      -- another engine declared us dead; until `rejoin`
   }, Engine)
 end
 
@@ -202,20 +202,38 @@ end
 
 -- ---- life -----------------------------------------------------------------------------------
 
+-- Declared dead: what was ours belongs to others now. Once nothing of ours goes on any more, we
+-- begin again as a new engine; before, a late write would carry the new epoch and get through.
+local function rejoin(engine)
+  if next(engine.jobs) or next(engine.killing) then return end
+  local owner = "e" .. core.sys.random_id(12)
+  local epoch, e = engine.store:add_engine(owner, core.sys.wall())
+  if not epoch then
+    engine:log("cannot begin again: " .. provider.words(e))
+    return
+  end
+  engine.fence, engine.dead = { owner = owner, epoch = epoch }, false
+  engine.sweep_now:fire()
+end
+
 local function beat(engine)
   while engine.loop:sleep(RENEW_MS) do
-    local ok, e = engine.store:renew_engine(engine.fence.owner, core.sys.wall())
-    if not ok and e.code == "fenced" then
-      engine:log("another engine took over while this one did not answer")
-      engine:abandon()
-      return
+    if engine.dead then
+      rejoin(engine)
+    else
+      local ok, e = engine.store:renew_engine(engine.fence.owner, core.sys.wall())
+      if not ok and e.code == "fenced" then
+        engine:log("another engine took over while this one did not answer")
+        engine:abandon()
+      end
     end
   end
 end
 
 local function sweep(engine)
   repeat
-    local ok, e = recovery.sweep(engine)
+    local ok, e = true, nil
+    if not engine.dead then ok, e = recovery.sweep(engine) end
     if not ok and e.code ~= "cancelled" then engine:log("sweep: " .. provider.words(e)) end
     local woken, why = engine.sweep_now:wait(SWEEP_MS)
   until not woken and why.code ~= "timeout"
