@@ -142,6 +142,8 @@ end
 
 --- Ends nginx as a service manager does, then the box server, and removes the folder.
 function M:close()
+  -- Runs are over before their boxes are: those are killed in the background.
+  states.eventually("the end of every box", 60, function() return #(core.sys.list(self.state .. "/boxd/boxes") or {}) == 0 end)
   core.sys.kill(self.pid, 3, self.pid_start) -- QUIT
   states.eventually("the end of nginx", 60, function() return not core.sys.alive(self.pid, self.pid_start) end)
   for _, pid in ipairs(states.processes(self.state .. "/boxd")) do core.sys.kill(pid, "TERM") end
