@@ -8,8 +8,12 @@ local GRACE_S = 10 -- a joined thread leaves /proc a moment later
 
 -- A closed io keeps its descriptors until it is collected, and the variables of a file hold the last
 -- ones it had, of a server and of a client. Those are allowed: if they were open, their threads
--- would be told.
-local LAST_IO = { ["anon_inode:[eventfd]"] = 4, ["anon_inode:[eventpoll]"] = 2 }
+-- would be told. A sanitizer may have a thread of its own.
+local LAST_IO = { ["anon_inode:[eventfd]"] = 4, ["anon_inode:[eventpoll]"] = 2,
+  thread = os.getenv "CREWBOX_SANITIZED" and 1 }
+
+-- luv's default loop lives as long as the Lua state, and nothing closes it before.
+local LUV = { ["anon_inode:[eventfd]"] = 1, ["anon_inode:[eventpoll]"] = 1, pipe = 4 }
 
 --- What this process holds: kind of descriptor -> how many, and "thread" -> how many. Asked of a
 --- shell, because plain Lua cannot read a link; its own pipe to us is left out.
