@@ -204,6 +204,14 @@ describe("crewbox", function()
     assert.are.equal("\27]52;c;AAAA\a\27[2K\rALL OK\n", place.crewbox({ "logs", "--raw", "last" }).out)
   end)
 
+  it("tells what of the agent's work is not in the patch (bug-L5)", function()
+    local r = run(checkout(), "ln -s /etc/passwd evil; ln -s a.txt good")
+    assert.are.equal(0, r.status, r.err)
+    assert.is_truthy(r.err:find("\nnote: evil was left out of the patch: ", 1, true), r.err)
+    assert.is_truthy(r.err:find("\n  A good\n", 1, true), r.err)
+    assert.is_nil(r.err:find("  A evil", 1, true))
+  end)
+
   it("takes the brief byte for byte, from a file and from standard input (bug-N7)", function()
     shell.write(place.dir .. "/any.yaml", "providers: {sandbox: {agents: {command: {program: [sh, -c, 'cat >got']}}}}\n")
     local brief = "-p \"$(touch /tmp/x)\" @file 'q' \0 \255\254 \n" .. ("x"):rep(300 * 1024) .. "\n\n"

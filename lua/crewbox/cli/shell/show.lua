@@ -84,9 +84,9 @@ function M.result(result)
     io.stdout:write(text.plain(findings), findings:sub(-1) == "\n" and "" or "\n")
     io.stdout:flush()
   end
-  local function say(...) io.stderr:write(..., "\n") end
+  local function say(line) io.stderr:write(line, "\n") end
   for _, note in ipairs(type(outcome.notes) == "table" and outcome.notes or {}) do
-    say("note: ", text.line(tostring(note), 400))
+    say("note: " .. text.line(tostring(note), 400))
   end
   local changed = type(outcome.changes) == "table" and outcome.changes or {}
   for i, entry in ipairs(changed) do
