@@ -12,7 +12,7 @@ local M = {}
 
 local SHOWN = 20
 
-local function say(...) io.stderr:write(..., "\n") end
+local function say(line) io.stderr:write(line, "\n") end
 
 local function tell_refused(refused)
   for i, entry in ipairs(refused) do
